@@ -1,0 +1,63 @@
+"""Honest regression coefficients from private tables.
+
+A custodian turns a sensitive table into one noisy, self-describing release; an analyst who never sees a row turns
+the release into a posterior for the coefficients::
+
+    Schema -> Design -> FixedPointRows -> BlockSums -> Release        (custodian: sees rows)
+                                                       Release -> ... (analyst: sees only the release)
+
+Heavy libraries load when they are used, so that importing this package is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpglm.custodian.build import release
+    from dpglm.custodian.check import check
+    from dpglm.custodian.ledger import Ledger
+    from dpglm.errors import BudgetError, DpglmError, FileError, InputError
+    from dpglm.release_file import Release, load_release
+    from dpglm.schema import Schema
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "release": "dpglm.custodian.build",
+    "check": "dpglm.custodian.check",
+    "Ledger": "dpglm.custodian.ledger",
+    "BudgetError": "dpglm.errors",
+    "DpglmError": "dpglm.errors",
+    "FileError": "dpglm.errors",
+    "InputError": "dpglm.errors",
+    "Release": "dpglm.release_file",
+    "load_release": "dpglm.release_file",
+    "Schema": "dpglm.schema",
+}
+
+__all__ = [
+    "BudgetError",
+    "DpglmError",
+    "FileError",
+    "InputError",
+    "Ledger",
+    "Release",
+    "Schema",
+    "check",
+    "load_release",
+    "release",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dpglm' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

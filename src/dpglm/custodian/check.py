@@ -1,0 +1,124 @@
+"""A look at the table for the custodian's eyes only: what the schema would clamp, fill or not recognise.
+
+This is NOT private and spends no budget: its result must not be published. It is there so that a schema that says
+``Yes`` where the table says ``yes`` is noticed before budget is spent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpglm.custodian.build import as_schema
+from dpglm.custodian.rows import read_codes, read_numbers
+from dpglm.custodian.tables import open_table
+from dpglm.schema import Column, Schema
+
+WARNING = "FOR THE CUSTODIAN'S EYES ONLY: these counts are not private. Do not publish them."
+_MOST_EXAMPLES = 5
+_MOST_DISTINCT = 1000
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """Counts of cells of one column. ``unknown`` holds the most frequent unrecognised texts."""
+
+    name: str
+    missing: int
+    unreadable: int
+    below: int
+    above: int
+    unknown: tuple[tuple[str, int], ...]
+    empty_levels: tuple[str, ...]
+
+    @property
+    def changed(self) -> int:
+        """Cells that would be clamped or filled."""
+        return self.missing + self.unreadable + self.below + self.above
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a release would do to the cells of a table. Not private, not to be published."""
+
+    rows: int
+    declared_rows: int
+    columns: tuple[ColumnCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.rows == self.declared_rows and not any(column.changed for column in self.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        from dataclasses import asdict
+
+        return {"warning": WARNING, **asdict(self), "ok": self.ok}
+
+    def __str__(self) -> str:
+        width = max([len(column.name) for column in self.columns] + [6])
+        header = f"{'column':<{width}}  {'missing':>9}  {'unreadable':>10}  {'below':>9}  {'above':>9}"
+        lines = [WARNING, f"rows: {self.rows} (declared: {self.declared_rows})", header]
+        for column in self.columns:
+            counts = f"{column.missing:>9}  {column.unreadable:>10}  {column.below:>9}  {column.above:>9}"
+            lines.append(f"{column.name:<{width}}  {counts}")
+            if column.unknown:
+                seen = ", ".join(f"{text!r} ({count})" for text, count in column.unknown)
+                lines.append(f"{'':<{width}}  no such level: {seen}")
+            if column.empty_levels:
+                lines.append(f"{'':<{width}}  no rows of level: {', '.join(column.empty_levels)}")
+        return "\n".join(lines)
+
+
+def check(table: Any, schema: Schema) -> Check:
+    """Count, by declared column, the cells that a release would clamp or fill. Not private; spends nothing."""
+    declared = as_schema(schema)
+    columns = tuple(declared.columns.values())
+    counters = [_Counter(column) for column in columns]
+    rows = 0
+    for batch in open_table(table, columns).batches():
+        rows += batch.num_rows
+        for position, counter in enumerate(counters):
+            counter.add(batch.column(position))
+    return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters))
+
+
+class _Counter:
+    """Running counts of one column."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self.missing = self.unreadable = self.below = self.above = 0
+        self.levels: Counter[int] = Counter()
+        self.unknown: Counter[str] = Counter()
+
+    def add(self, array: Any) -> None:
+        column, missing = self.column, array.null_count
+        if column.has_levels:
+            codes = read_codes(array, column)
+            usable = codes >= 0
+            self.levels.update(codes[usable].tolist())
+            unknown = array.filter(np.logical_and(~usable, array.is_valid().to_numpy(zero_copy_only=False)))
+            if len(self.unknown) < _MOST_DISTINCT:
+                self.unknown.update(_text(value) for value in unknown.to_pylist())
+        else:
+            values = read_numbers(array)
+            usable = np.isfinite(values)
+            self.below += int((values < column.lower)[usable].sum())
+            self.above += int((values > column.upper)[usable].sum())
+        self.missing += missing
+        self.unreadable += int((~usable).sum()) - missing
+
+    def result(self) -> ColumnCheck:
+        column = self.column
+        empty = [str(level) for code, level in enumerate(column.levels) if not self.levels[code]]
+        unknown = tuple(self.unknown.most_common(_MOST_EXAMPLES))
+        return ColumnCheck(column.name, self.missing, self.unreadable, self.below, self.above, unknown, tuple(empty))
+
+
+def _text(value: object) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text[:60]

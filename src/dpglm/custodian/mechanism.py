@@ -1,0 +1,121 @@
+"""Everything about a release that is known before a row is read: blocks, noise, grid and the certified guarantee.
+
+Guarantee: adding discrete Gaussian noise with ``Mechanism.grid_stddevs`` to the exact integer sums of rows in the
+declared ball and response range is (epsilon, delta)-differentially private for one replaced row (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpglm.blocks import BlockShape
+from dpglm.custodian.allocation import allocate
+from dpglm.custodian.noise import LARGEST_GRID_NOISE
+from dpglm.custodian.sensitivity import sensitivity
+from dpglm.errors import InputError
+from dpglm.formula import Design
+from dpglm.grid import Grid
+from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, mu_of
+
+_FINEST = 20  # bits of the grid, where nothing else limits them
+_COARSEST = 8
+_PRODUCT_BITS = 42  # of the longest monomial: 2^11 rows go through one exact matrix product
+_MOST_PRODUCT_BITS = 48  # where large budgets need a finer grid, at fewer rows a product
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A calibrated mechanism. ``noise_stddevs`` are isometric, in data units.
+
+    ``grid_stddevs`` one a monomial, in grid units.
+    """
+
+    blocks: tuple[BlockShape, ...]
+    allocation: str
+    noise_stddevs: tuple[float, ...]
+    grid_stddevs: tuple[tuple[float, ...], ...]
+    multiplicities: tuple[tuple[int, ...], ...]
+    grid: Grid
+    radius: float
+    privacy: Privacy
+
+
+def calibrate(
+    design: Design, epsilon: object, delta: object, radius: object, allocation: object, statistics: object
+) -> Mechanism:
+    """Choose noise and grid so that the whole release costs at most (epsilon, delta). Reads no rows."""
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    bounded = _radius(radius, design)
+    blocks = design.family.blocks(statistics)
+    mu = mu_of(epsilon, delta)
+    rows, dimension, response = design.schema.dataset.rows, design.dimension, design.response_range
+    ratios = allocate(allocation, design.family, blocks, dimension, rows, mu, bounded, response)
+    # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.
+    at_ratios = math.sqrt(sensitivity(blocks, ratios, bounded, response).mu_squared)
+    noise = tuple(ratio * at_ratios / mu * (1 + 1e-12) for ratio in ratios)
+    grid = _grid(design, blocks, noise)
+    grid_stddevs = tuple(
+        _grid_stddevs(block, stddev, grid, dimension) for block, stddev in zip(blocks, noise, strict=True)
+    )
+    achieved = math.sqrt(sensitivity(blocks, noise, bounded, response).mu_squared) * (1 + 1e-15)
+    coordinates = sum(map(len, grid_stddevs))
+    privacy = Privacy.certified(epsilon, delta, achieved, min(map(min, grid_stddevs)), coordinates)
+    multiplicities = tuple(tuple(block.multiplicities(dimension).tolist()) for block in blocks)
+    return Mechanism(blocks, str(allocation), noise, grid_stddevs, multiplicities, grid, bounded, privacy)
+
+
+def _radius(radius: object, design: Design) -> float:
+    """The ball that rows are held in: the box's own, or a smaller one that the user asks for."""
+    squared = design.largest_squared_norm
+    largest = math.sqrt(squared)
+    if Fraction(largest) ** 2 < squared:
+        largest = math.nextafter(largest, math.inf)
+    if radius is None:
+        return largest
+    if not isinstance(radius, numbers.Real) or isinstance(radius, bool) or not 1e-3 <= float(radius) < math.inf:
+        raise InputError("radius", radius, "must be a number of at least 0.001", "leave it out for no projection")
+    return min(float(radius), largest)
+
+
+def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ...]) -> Grid:
+    """The finest grid whose products and noise fit: products into float64, noise into the sampler's 64 bits."""
+    largest_y = max(abs(bound) for bound in design.response_range)
+    response_exponent = math.ceil(math.log2(largest_y))
+    order = max(block.order for block in blocks)
+    finest = min(
+        math.floor((math.log2(LARGEST_GRID_NOISE / stddev) + response_exponent * block.y_power) / block.order)
+        for block, stddev in zip(blocks, noise, strict=True)
+    )
+    exponent = min(_FINEST, _PRODUCT_BITS // order, finest)
+    if exponent < _COARSEST:
+        raise InputError(
+            "epsilon", None, "is so small that the noise does not fit the sampler", "use a larger epsilon or delta"
+        )
+    grid = Grid(exponent, response_exponent)
+    while _finest_noise(blocks, noise, grid, design.dimension) < 4 * SMALLEST_GRID_NOISE:
+        if grid.exponent >= min(_FINEST, _MOST_PRODUCT_BITS // order, finest):
+            break
+        grid = Grid(grid.exponent + 1, response_exponent)
+    if _finest_noise(blocks, noise, grid, design.dimension) < SMALLEST_GRID_NOISE:
+        raise InputError("epsilon", None, "is so large that the noise is finer than the grid", "use a smaller epsilon")
+    return grid
+
+
+def _finest_noise(blocks: tuple[BlockShape, ...], noise: tuple[float, ...], grid: Grid, dimension: int) -> float:
+    pairs = zip(blocks, noise, strict=True)
+    return min(min(_grid_stddevs(block, stddev, grid, dimension)) for block, stddev in pairs)
+
+
+def _grid_stddevs(block: BlockShape, stddev: float, grid: Grid, dimension: int) -> tuple[float, ...]:
+    """sigma_b / sqrt(multiplicity) in grid units, rounded up: a monomial stands for that many isometric coordinates."""
+    target = Fraction(stddev) / grid.unit(block.y_power, block.degree)
+    by_multiplicity = {}
+    for multiplicity in set(block.multiplicities(dimension).tolist()):
+        scale = float(target) / math.sqrt(multiplicity)
+        while Fraction(scale) ** 2 * multiplicity < target**2:
+            scale = math.nextafter(scale, math.inf)
+        by_multiplicity[multiplicity] = scale
+    return tuple(by_multiplicity[multiplicity] for multiplicity in block.multiplicities(dimension).tolist())

@@ -1,0 +1,41 @@
+"""What a user's mistake looks like: one line that says name, value, rule and remedy."""
+
+from __future__ import annotations
+
+_LONGEST_VALUE = 80
+
+
+class DpglmError(Exception):
+    """Base of every error that dpglm raises on purpose."""
+
+
+class InputError(DpglmError, ValueError):
+    """Something the user wrote (an argument, a schema, a formula, a file) breaks a rule.
+
+    >>> str(InputError("epsilon", -1, "must be a number above 0", "write for example epsilon=1"))
+    'epsilon = -1: must be a number above 0; write for example epsilon=1'
+    """
+
+    def __init__(self, name: str, value: object, rule: str, remedy: str) -> None:
+        self.name, self.value, self.rule, self.remedy = name, value, rule, remedy
+        super().__init__(_one_line(f"{name} = {_shown(value)}: {rule}; {remedy}"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.name, self.value, self.rule, self.remedy)
+
+
+class BudgetError(InputError):
+    """A release that the ledger refuses: it would exceed the cap, or the ledger is another dataset's."""
+
+
+class FileError(InputError):
+    """A file that cannot be read, written or believed."""
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,301 @@
+"""Formula + schema -> Design: the columns of the regression and their public scaling. Never looks at data.
+
+Coding. A numeric factor maps its bounds to [-1, 1]; a two-level factor becomes -1 or 1; a factor of K levels
+becomes K - 1 indicators (all K where the model does not hold the term without the factor). A product is *centred*,
+as just described, where the model also holds every product with some of its centred factors left out, so that a
+model in scaled columns is the same model in the user's columns; otherwise its numeric factors are only divided by
+their largest magnitude. Each term then contributes at most 1 to the squared norm of a row.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, combinations, product
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.errors import InputError
+from dpglm.expressions import Expression, parse_expression
+from dpglm.families import Family, family_named
+from dpglm.schema import Column, Schema
+
+_LONGEST_FORMULA = 10_000
+_MOST_FACTORS = 4
+MOST_COLUMNS = 150
+
+Key = tuple[str, int]  # (expression text, 0) or (column name, level position + 1)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One coded factor, (raw - center) / scale.
+
+    Raw is an expression's value, or the 0/1 indicator of a column's level.
+    """
+
+    source: Expression | Column
+    level: int
+    center: float
+    scale: float
+
+    @property
+    def key(self) -> Key:
+        if isinstance(self.source, Expression):
+            return self.source.text, 0
+        return self.source.name, self.level + 1
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.source, Expression):
+            return self.source.text
+        return f"{self.source.name}[{self.source.levels[self.level]}]"
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table that it needs."""
+        return self.source.columns if isinstance(self.source, Expression) else (self.source.name,)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest coded value."""
+        low, high = (self.source.lower, self.source.upper) if isinstance(self.source, Expression) else (0.0, 1.0)
+        return (low - self.center) / self.scale, (high - self.center) / self.scale
+
+
+@dataclass(frozen=True)
+class DesignColumn:
+    """One predictor: a product of coded factors, inside [-1, 1]."""
+
+    name: str
+    factors: tuple[Factor, ...]
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        return frozenset(factor.key for factor in self.factors)
+
+
+@dataclass(frozen=True)
+class Term:
+    """What the user wrote between two plus signs: one or several columns, together at most 1 in squared norm."""
+
+    name: str
+    columns: tuple[DesignColumn, ...]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The regression as public knowledge: everything about a row's statistics except the row."""
+
+    formula: str
+    family: Family
+    schema: Schema
+    outcome: Factor
+    intercept: bool
+    terms: tuple[Term, ...]
+    offset: DesignColumn | None
+
+    @property
+    def columns(self) -> tuple[DesignColumn, ...]:
+        """The columns of x: the terms' in formula order, then the offset's."""
+        columns = tuple(chain.from_iterable(term.columns for term in self.terms))
+        return columns if self.offset is None else (*columns, self.offset)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.columns)
+
+    @property
+    def largest_squared_norm(self) -> int:
+        """Bound on a row's squared norm: one a term."""
+        return len(self.terms) + (self.offset is not None)
+
+    @property
+    def response_range(self) -> tuple[float, float]:
+        """Range of the outcome in the coding used for the blocks."""
+        return self.outcome.range
+
+    @property
+    def coefficient_names(self) -> tuple[str, ...]:
+        """Inferred coefficients: the intercept first, then the terms' columns; an offset has none."""
+        names = tuple(column.name for term in self.terms for column in term.columns)
+        return ("Intercept", *names) if self.intercept else names
+
+    @property
+    def table_columns(self) -> tuple[Column, ...]:
+        """The columns of the table that are read, the outcome first."""
+        factors = chain([self.outcome], *(column.factors for column in self.columns))
+        names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
+        return tuple(self.schema.columns[name] for name in names)
+
+    def to_original_units(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(matrix, shift): original coefficients = matrix @ scaled ones + shift, in ``coefficient_names`` order.
+
+        Expands each product of (raw - center) / scale; the coding rule makes every part a column of the model.
+        """
+        columns = [column for term in self.terms for column in term.columns]
+        position = {column.keys: index + self.intercept for index, column in enumerate(columns)}
+        if self.intercept:
+            position[frozenset()] = 0
+        size = len(columns) + self.intercept
+        matrix, shift = np.zeros((size, size)), np.zeros(size)
+        if self.intercept:
+            matrix[0, 0] = 1.0
+        for column in columns:
+            scale = np.prod([factor.scale for factor in column.factors])
+            for left_out in _subsets(column.factors):
+                constant = np.prod([-factor.center for factor in left_out])
+                if constant:
+                    target = column.keys - {factor.key for factor in left_out}
+                    matrix[position[target], position[column.keys]] += constant / scale
+        if self.family.coding == "scaled":
+            matrix *= self.outcome.scale
+            if self.intercept:
+                shift[0] += self.outcome.center
+        if self.offset is not None and self.intercept:
+            shift[0] -= self.offset.factors[0].center
+        return matrix, shift
+
+
+def build_design(formula: object, schema: Schema, family: object) -> Design:
+    """Parse a formula against a schema. Raises InputError for every mistake; reads no rows."""
+    chosen = family_named(family)
+    if not isinstance(formula, str) or not formula.strip() or len(formula) > _LONGEST_FORMULA:
+        raise InputError("formula", formula, "must be text of the form 'y ~ a + b'", "write a formula")
+    outcome_text, terms_factors = _parse(formula)
+    intercept = any(not factors for factors in terms_factors)
+    offsets = [factors for factors in terms_factors if any(_is_offset(text) for text in factors)]
+    raw_terms = [factors for factors in terms_factors if factors and factors not in offsets]
+    if not raw_terms:
+        raise InputError("formula", formula, "needs at least one predictor", "write for example y ~ a")
+    outcome = _outcome(outcome_text, schema, chosen, intercept)
+    coded = _coded_terms(raw_terms, schema, intercept)
+    offset = _offset(offsets, formula, schema, intercept)
+    design = Design(formula, chosen, schema, outcome, intercept, coded, offset)
+    _check_design(design)
+    return design
+
+
+def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:
+    """Outcome and terms as factor texts, in formula order, main effects first; the intercept is the empty term."""
+    from formulaic.parser import DefaultFormulaParser
+
+    try:
+        parsed = DefaultFormulaParser(include_intercept=True).get_terms(formula)
+        left = [[factor.expr for factor in term.factors] for term in parsed.lhs]
+        right = [[factor.expr for factor in term.factors] for term in parsed.rhs]
+    except RecursionError:
+        raise InputError("formula", formula, "is nested too deeply", "simplify it") from None
+    except Exception as error:  # formulaic raises many kinds; whatever it is, the formula is at fault
+        reason = str(error).split("\n")[0].split(".")[0][:100]
+        raise InputError("formula", formula, f"cannot be parsed ({reason})", "write y ~ a + b") from None
+    if len(left) != 1 or len(left[0]) != 1:
+        raise InputError("formula", formula, "must have one outcome on the left of ~", "write y ~ a + b")
+    terms = [tuple(text for text in factors if text != "1") for factors in right]
+    return left[0][0], sorted(terms, key=len)
+
+
+def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Factor:
+    """The coded outcome: two levels as -1 and 1, counts as they are, numbers scaled by their bounds."""
+    column = schema.columns.get(text.strip("`"))
+    kind = "numeric" if column is None else column.type
+    if kind not in family.outcome_types:
+        allowed = " or ".join(family.outcome_types)
+        raise InputError("outcome", text, f"{family.name} needs a {allowed} column, this one is {kind}", "redeclare it")
+    if column is not None and column.has_levels:
+        return Factor(column, 1, 0.5, 0.5)
+    expression = parse_expression(_quoted(text, schema), schema)
+    if family.coding == "count":
+        return Factor(expression, 0, 0.0, 1.0)
+    return _numeric_factor(expression, centred=intercept)
+
+
+def _coded_terms(raw_terms: list[tuple[str, ...]], schema: Schema, intercept: bool) -> tuple[Term, ...]:
+    present: set[frozenset[str]] = {frozenset(factors) for factors in raw_terms} | (
+        {frozenset()} if intercept else set()
+    )
+    uncoded: list[tuple[str, list[tuple[Factor, ...]]]] = []
+    for factors in raw_terms:
+        if len(factors) > _MOST_FACTORS:
+            raise InputError("formula", ":".join(factors), f"has more than {_MOST_FACTORS} factors", "use fewer")
+        alternatives = []
+        for text in factors:
+            without = frozenset(factors) - {text}
+            alternatives.append(_alternatives(text, schema, full=without not in present))
+            if not without and len(alternatives[0]) > 1:
+                present.add(frozenset())  # a full set of indicators adds up to the constant
+        uncoded.append((":".join(factors), list(product(*alternatives))))
+    held = {frozenset(factor.key for factor in column) for _, columns in uncoded for column in columns}
+    if intercept:
+        held.add(frozenset())
+    return tuple(Term(name, tuple(_design_column(column, held) for column in columns)) for name, columns in uncoded)
+
+
+def _alternatives(text: str, schema: Schema, full: bool) -> list[Factor]:
+    """The columns that one factor stands for, not yet centred."""
+    column = schema.columns.get(text.strip("`"))
+    if column is None or not column.has_levels:
+        return [_numeric_factor(parse_expression(_quoted(text, schema), schema), centred=False)]
+    return [Factor(column, level, 0.0, 1.0) for level in range(0 if full else 1, len(column.levels))]
+
+
+def _design_column(factors: tuple[Factor, ...], held: set[frozenset[Key]]) -> DesignColumn:
+    keys = frozenset(factor.key for factor in factors)
+    centrable = [f for f in factors if isinstance(f.source, Expression) or len(f.source.levels) == 2]
+    centred = all(keys - {factor.key for factor in subset} in held for subset in _subsets(centrable))
+    coded = tuple(_centred(factor) if centred and factor in centrable else factor for factor in factors)
+    return DesignColumn(":".join(factor.name for factor in factors), coded)
+
+
+def _centred(factor: Factor) -> Factor:
+    if isinstance(factor.source, Expression):
+        return _numeric_factor(factor.source, centred=True)
+    return Factor(factor.source, factor.level, 0.5, 0.5)
+
+
+def _numeric_factor(expression: Expression, centred: bool) -> Factor:
+    low, high = expression.lower, expression.upper
+    if centred:
+        return Factor(expression, 0, (low + high) / 2, (high - low) / 2)
+    return Factor(expression, 0, 0.0, max(abs(low), abs(high)))
+
+
+def _offset(offsets: list[tuple[str, ...]], formula: str, schema: Schema, intercept: bool) -> DesignColumn | None:
+    if not offsets:
+        return None
+    if len(offsets) > 1 or len(offsets[0]) > 1:
+        raise InputError("formula", formula, "may hold one offset(column), by itself", "add the columns up first")
+    text = offsets[0][0]
+    inside = text.strip()[len("offset(") : -1]
+    column = schema.columns.get(inside.strip("`"))
+    if column is not None and column.has_levels:
+        raise InputError("offset", inside, "must be numeric", "declare numbers, or use it as a predictor")
+    return DesignColumn(text, (_numeric_factor(parse_expression(_quoted(inside, schema), schema), centred=intercept),))
+
+
+def _is_offset(text: str) -> bool:
+    return text.replace(" ", "").startswith("offset(") and text.rstrip().endswith(")")
+
+
+def _quoted(text: str, schema: Schema) -> str:
+    """formulaic strips the backticks of a quoted name; put them back, so that `my column` is one name."""
+    plain = text.isidentifier() and not keyword.iskeyword(text)
+    return f"`{text}`" if text in schema.columns and not plain else text
+
+
+def _check_design(design: Design) -> None:
+    used = {name for column in design.columns for factor in column.factors for name in factor.column_names}
+    for name in sorted(used.intersection(design.outcome.column_names)):
+        raise InputError("outcome", name, "is also among the predictors", "remove it from one side")
+    keys = [column.keys for column in design.columns]
+    for position, column in enumerate(design.columns):
+        if column.keys in keys[:position]:
+            raise InputError("formula", column.name, "appears twice", "remove one of them")
+    if design.dimension > MOST_COLUMNS:
+        raise InputError("formula", design.dimension, f"gives more than {MOST_COLUMNS} columns", "use fewer terms")
+
+
+def _subsets(factors: tuple[Factor, ...] | list[Factor]) -> Iterator[tuple[Factor, ...]]:
+    return chain.from_iterable(combinations(factors, size) for size in range(len(factors) + 1))

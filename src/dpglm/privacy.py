@@ -1,0 +1,153 @@
+"""The privacy of a Gaussian mechanism: mu <-> (epsilon, delta), rho, and composition.
+
+``mu`` is the largest distance, in noise standard deviations, by which one row can move the released sums. It
+is the unit of account: the guarantee follows from ``mu`` alone, and ``mu ** 2`` adds up over releases (Gaussian
+differential privacy, Dong, Roth & Su 2022), also when later releases are chosen after seeing earlier ones.
+
+Guarantees proved in ``docs/privacy.md``: the (epsilon, delta) curve (Balle & Wang 2018), ``rho = mu**2 / 2``
+zero-concentrated differential privacy, and the bound on what discreteness adds to delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpglm.errors import InputError
+
+# Part of delta set aside for the difference between discrete and continuous Gaussian noise. `Privacy.certified`
+# checks that the proved bound on that difference fits into it.
+DISCRETE_SHARE = 1e-6
+# The sampler must see every coordinate at least this finely; the proof of the discreteness bound uses it.
+SMALLEST_GRID_NOISE = 2.0**10
+MOST_COORDINATES = 2**16
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What one release guarantees, for tables that differ in one replaced row.
+
+    Guarantees: the release is ``(epsilon, delta)``-differentially private, ``mu``-Gaussian up to the
+    discreteness of the noise (bounded inside delta), and exactly ``rho``-zCDP.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    rho: float
+
+    @classmethod
+    def certified(
+        cls, epsilon: float, delta: float, mu: float, smallest_grid_noise: float, coordinates: int
+    ) -> Privacy:
+        """The guarantee, after checking that ``mu`` and the discreteness of the noise fit into it."""
+        spent = delta_of(mu, epsilon) + discreteness(mu, epsilon, smallest_grid_noise, coordinates)
+        if not spent <= delta:
+            raise InputError(
+                "delta",
+                delta,
+                f"mu = {mu:.6g} needs delta = {spent:.3g} at epsilon = {epsilon:g}",
+                "use a larger delta",
+            )
+        return cls(epsilon, delta, mu, rho_of(mu))
+
+
+def check_epsilon_delta(epsilon: object, delta: object) -> tuple[float, float]:
+    """Both as floats, or an InputError.
+
+    >>> check_epsilon_delta(1, 1e-6)
+    (1.0, 1e-06)
+    """
+    if not _is_number(epsilon) or not 0 < float(epsilon) <= 1e9:  # type: ignore[arg-type]
+        raise InputError(
+            "epsilon", epsilon, "must be a number above 0 (and at most 1e9)", "write for example epsilon=1"
+        )
+    if not _is_number(delta) or not 1e-100 <= float(delta) < 1:  # type: ignore[arg-type]
+        raise InputError(
+            "delta", delta, "must be a number above 0 and below 1 (at least 1e-100)", "write for example delta=1e-6"
+        )
+    return float(epsilon), float(delta)  # type: ignore[arg-type]
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)   (Balle & Wang 2018, theorem 8)."""
+    from scipy.special import log_ndtr
+
+    if mu == 0:
+        return 0.0
+    first = float(log_ndtr(mu / 2 - epsilon / mu))
+    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    if second >= first:  # the difference is below the resolution of the logarithms
+        return 0.0 if first < -700 else math.exp(first) * 1e-12
+    return math.exp(first) * -math.expm1(second - first)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The largest ``mu`` whose (epsilon, delta) curve stays inside the budget; ends on the safe side.
+
+    The noise comes from dp-accounting's analytic Gaussian mechanism; its root is two-sided, so it is widened, and
+    the result is checked with the formula above.
+    """
+    from dp_accounting.gaussian_mechanism import get_sigma_gaussian
+
+    target = delta * (1 - DISCRETE_SHARE)
+    mu = 1 / (float(get_sigma_gaussian(epsilon, target)) * (1 + 1e-9))
+    while delta_of(mu, epsilon) > target:
+        mu *= 1 - 1e-9
+    return mu
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The smallest epsilon that a ``mu`` guarantees at this delta, rounded up."""
+    if mu == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    while delta_of(mu, high) > delta:
+        low, high = high, 2 * high
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_of(mu, middle) > delta else (low, middle)
+        if high - low <= 1e-12 * high:
+            break
+    return high
+
+
+def rho_of(mu: float) -> float:
+    """zCDP of a (discrete) Gaussian mechanism: rho = mu^2 / 2, exactly; rounded up."""
+    return math.nextafter(mu * mu / 2, math.inf)
+
+
+def compose(mus: Iterable[float]) -> float:
+    """mu of several releases of one table together: the root of the sum of squares, rounded up.
+
+    >>> round(compose([0.3, 0.4]), 12)
+    0.5
+    """
+    return math.sqrt(math.fsum(mu * mu for mu in mus)) * (1 + 1e-15)
+
+
+def discreteness(mu: float, epsilon: float, smallest_grid_noise: float, coordinates: int) -> float:
+    """Upper bound on what integer noise adds to delta: V / (6 m^2), m the smallest noise scale in grid units.
+
+    V bounds the total variation of the derivative of phi(s) (1 - exp(-mu (s - s0)))_+, s0 = epsilon/mu - mu/2
+    (Poisson summation; docs/privacy.md, "Discrete noise").
+    """
+    from scipy.special import ndtr
+
+    if smallest_grid_noise < SMALLEST_GRID_NOISE or coordinates > MOST_COORDINATES:
+        return math.inf
+    start = epsilon / mu - mu / 2
+    density = math.exp(-start * start / 2) / math.sqrt(2 * math.pi)
+    tail = float(ndtr(-start))
+    absolute_first = density if start >= 0 else 2 / math.sqrt(2 * math.pi) - density
+    variation = mu * density + (2 * tail + abs(start) * density) + 2 * mu * absolute_first + mu * mu * tail
+    return variation / (6 * smallest_grid_noise**2) * (1 + 1e-6)
+
+
+def _is_number(value: object) -> bool:
+    import numbers
+
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))

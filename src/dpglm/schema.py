@@ -1,0 +1,277 @@
+"""What a person declares about a table: columns, bounds, levels, fill values, the number of rows, the unit of privacy.
+
+Everything here is public and written by a person; nothing is ever read from the rows. A schema is a TOML file::
+
+    [dataset]
+    name = "patients-2024"
+    rows = 758
+    unit = "one patient"
+
+    [columns.age]
+    type = "numeric"
+    lower = 20
+    upper = 90
+
+One row must belong to one unit: a table with several rows a person has to be reduced first (docs/custodian.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpglm.errors import FileError, InputError
+
+NEIGHBOURING_RELATION = "replace-one-row"
+COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
+
+_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit"}
+_COLUMN_KEYS = {
+    "numeric": {"type", "lower", "upper", "fill"},
+    "count": {"type", "upper", "fill"},
+    "binary": {"type", "levels", "reference", "fill"},
+    "categorical": {"type", "levels", "reference", "fill"},
+}
+_LONGEST_NAME = 200
+_LARGEST_BOUND = 1e150  # so that squares and differences of bounds stay finite
+_MOST_LEVELS = 1000
+_MOST_ROWS = 10**15
+
+Level = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The table as the public knows it. Releases with the same ``id`` describe the same rows."""
+
+    id: str
+    name: str
+    rows: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One declared column.
+
+    ``numeric`` and ``count`` have bounds and a numeric fill; ``binary`` and ``categorical`` have levels, the reference
+    level first, and a fill that is one of them.
+    """
+
+    name: str
+    type: str
+    fill: Level
+    lower: float = math.nan
+    upper: float = math.nan
+    levels: tuple[Level, ...] = ()
+
+    @property
+    def has_levels(self) -> bool:
+        return self.type in ("binary", "categorical")
+
+    @property
+    def fill_code(self) -> int:
+        """Position of the fill value among the levels."""
+        return [_same_kind(level) for level in self.levels].index(_same_kind(self.fill))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The TOML shape of this column."""
+        if self.has_levels:
+            return {"type": self.type, "levels": list(self.levels), "fill": self.fill}
+        bounds = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
+        return {"type": self.type, **bounds, "fill": self.fill}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A dataset and its declared columns.
+
+    >>> schema = Schema.from_dict({
+    ...     "dataset": {"name": "patients", "rows": 758, "unit": "one patient"},
+    ...     "columns": {"age": {"type": "numeric", "lower": 20, "upper": 90}},
+    ... })
+    >>> schema.columns["age"].fill
+    55.0
+    """
+
+    dataset: Dataset
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a TOML schema file."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise FileError("schema", str(path), f"cannot be read ({error.strerror})", "check the path") from None
+        try:
+            data = tomllib.loads(content.decode("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            reason = str(error) or type(error).__name__
+            raise FileError("schema", str(path), f"is not valid TOML ({reason})", "correct the file") from None
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Schema:
+        """Build a schema from a dict of the TOML's shape, checking every rule."""
+        if not isinstance(data, Mapping):
+            raise InputError("schema", data, "must be a table", "give a dict with 'dataset' and 'columns'")
+        _only_known_keys("schema", data, {"dataset", "columns"})
+        columns = data.get("columns")
+        if not isinstance(columns, Mapping) or not columns:
+            raise InputError("columns", columns, "must declare at least one column", "add [columns.NAME] tables")
+        return cls(
+            _dataset(data.get("dataset")),
+            {_name("column name", name): _column(name, declared) for name, declared in columns.items()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The TOML's shape; ``Schema.from_dict`` takes it back."""
+        dataset = self.dataset
+        return {
+            "dataset": {"name": dataset.name, "id": dataset.id, "rows": dataset.rows, "unit": dataset.unit},
+            "columns": {name: column.to_dict() for name, column in self.columns.items()},
+        }
+
+    def to_toml(self) -> str:
+        """The schema as TOML text; ``Schema.load`` takes it back."""
+        data = self.to_dict()
+        tables = {"dataset": data["dataset"]}
+        tables |= {f"columns.{_toml(name)}": column for name, column in data["columns"].items()}
+        return "\n".join(
+            "\n".join([f"[{header}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""])
+            for header, table in tables.items()
+        )
+
+    def column(self, name: str) -> Column:
+        """The declared column, or an error that suggests a name."""
+        if name in self.columns:
+            return self.columns[name]
+        near = difflib.get_close_matches(name, list(self.columns), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "add it to the schema"
+        raise InputError("column", name, "is not declared in the schema", hint)
+
+
+def _dataset(declared: object) -> Dataset:
+    if not isinstance(declared, Mapping):
+        raise InputError("dataset", declared, "is missing", "add a [dataset] table with name, rows and unit")
+    _only_known_keys("dataset", declared, _DATASET_KEYS)
+    if "name" not in declared:
+        raise InputError("dataset.name", None, "is missing", 'add name = "..." to [dataset]')
+    name = _name("dataset.name", declared["name"])
+    rows = declared.get("rows")
+    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= _MOST_ROWS:
+        raise InputError("dataset.rows", rows, "must be a whole number of rows", "declare the public number of rows")
+    if declared.get("rows_per_unit", 1) != 1:
+        raise InputError(
+            "dataset.rows_per_unit",
+            declared["rows_per_unit"],
+            "must be 1: the guarantee is for one replaced row",
+            "reduce the table to one row a unit first",
+        )
+    unit = _name("dataset.unit", declared.get("unit", "one row"))
+    return Dataset(_name("dataset.id", declared.get("id", name)), name, rows, unit)
+
+
+def _column(name: str, declared: object) -> Column:
+    where = f"columns.{name}"
+    if not isinstance(declared, Mapping):
+        raise InputError(where, declared, "must be a table", f"write [{where}] with a type")
+    kind = declared.get("type")
+    if not isinstance(kind, str) or kind not in COLUMN_TYPES:
+        raise InputError(f"{where}.type", kind, f"must be one of {', '.join(COLUMN_TYPES)}", "set the type")
+    _only_known_keys(where, declared, _COLUMN_KEYS[kind])
+    return _levels_column(name, kind, declared) if "levels" in _COLUMN_KEYS[kind] else _bounded(name, kind, declared)
+
+
+def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
+    where = f"columns.{name}"
+    lower = 0.0 if kind == "count" else _number(where, "lower", declared)
+    upper = _number(where, "upper", declared)
+    if kind == "count" and upper != int(upper):
+        raise InputError(f"{where}.upper", upper, "a count's bound must be a whole number", "round it up")
+    if not lower < upper:
+        raise InputError(f"{where}.lower", lower, f"must be below upper = {upper:g}", "correct the bounds")
+    if (upper - lower) / 2 <= 1e-12 * max(abs(lower), abs(upper)):
+        raise InputError(f"{where}.upper", upper, "is too close to lower for double precision", "shift the column")
+    if "fill" in declared:
+        fill = _number(where, "fill", declared)
+    else:
+        fill = (lower + upper) / 2
+        fill = float(int(fill)) if kind == "count" else fill
+    if not lower <= fill <= upper:
+        raise InputError(f"{where}.fill", fill, f"must lie in [{lower:g}, {upper:g}]", "choose a value inside")
+    if kind == "count" and fill != int(fill):
+        raise InputError(f"{where}.fill", fill, "must be a whole number", "round it")
+    return Column(name, kind, fill, lower, upper)
+
+
+def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
+    where = f"columns.{name}"
+    levels = declared.get("levels")
+    if not isinstance(levels, list | tuple) or not 2 <= len(levels) <= _MOST_LEVELS:
+        rule = "must be a list of two levels or more" if kind == "categorical" else "must be a list of two levels"
+        raise InputError(f"{where}.levels", levels, rule, 'write levels = ["no", "yes"]')
+    if kind == "binary" and len(levels) != 2:
+        raise InputError(f"{where}.levels", levels, "a binary column has two levels", "or use type = 'categorical'")
+    for level in levels:
+        if not isinstance(level, Level) or (isinstance(level, float) and not math.isfinite(level)):
+            raise InputError(f"{where}.levels", level, "must be text, a number or true/false", "correct the level")
+        if isinstance(level, str) and (len(level) > _LONGEST_NAME or not level.isprintable()):
+            raise InputError(f"{where}.levels", level, "must be printable text of at most 200 characters", "correct it")
+    if len({_same_kind(level) for level in levels}) != len(levels):
+        raise InputError(f"{where}.levels", levels, "must differ from each other", "remove the repeated level")
+    for key in ("reference", "fill"):
+        value = declared.get(key, levels[0] if key == "reference" else None)
+        if value is None:
+            raise InputError(f"{where}.fill", None, "is missing: levels have no neutral default", "add fill = a level")
+        if not isinstance(value, Level) or _same_kind(value) not in {_same_kind(level) for level in levels}:
+            raise InputError(f"{where}.{key}", value, "must be one of the levels", f"choose from {list(levels)}")
+    reference = _same_kind(declared.get("reference", levels[0]))
+    ordered = sorted(levels, key=lambda level: _same_kind(level) != reference)
+    return Column(name, kind, declared["fill"], levels=tuple(ordered))
+
+
+def _number(where: str, key: str, declared: Mapping[str, Any]) -> float:
+    value = declared.get(key)
+    if value is None:
+        raise InputError(
+            f"{where}.{key}", None, "is missing: bounds are declared, never read from the rows", f"add {key}"
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST_BOUND:
+        raise InputError(f"{where}.{key}", value, "must be a number of at most 1e150", "correct the value")
+    return float(value)
+
+
+def _name(where: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_NAME or not value.isprintable():
+        raise InputError(where, value, "must be printable text of 1 to 200 characters", "rename it")
+    return value
+
+
+def _only_known_keys(where: str, declared: Mapping[str, Any], known: set[str]) -> None:
+    for key in declared:
+        if key not in known:
+            raise InputError(f"{where}.{key}", declared[key], "is not a known key", f"use one of {sorted(known)}")
+
+
+def _same_kind(level: Level) -> tuple[str, Level]:
+    """Levels compare as what they are: 1 and 1.0 are one number, 1 and true are not one level."""
+    if isinstance(level, bool):
+        return "bool", level
+    return ("number", float(level)) if isinstance(level, int | float) else ("text", level)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return repr(value)

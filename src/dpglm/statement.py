@@ -1,0 +1,48 @@
+"""What a release promises and what it does not, in plain words."""
+
+from __future__ import annotations
+
+import math
+
+from dpglm.schema import Dataset
+
+CAVEATS = (
+    "The number of rows, the schema (bounds, levels, fill values) and the formula are public and are not protected.",
+    "A person who has several rows in the table is protected less: the guarantee is for one replaced row.",
+    "How long the release took and how much memory it used are not protected.",
+    "The guarantee holds for this release; other releases of the same rows add up (see the ledger).",
+    "The computer that made the release, and whoever could read the rows there, are trusted.",
+)
+
+
+def plain_statement(
+    dataset: Dataset,
+    epsilon: float,
+    delta: float,
+    ledger: tuple[int, float, float, float] | None,
+    private: bool,
+) -> str:
+    """A short paragraph for the custodian and for readers of the results; ``ledger``.
+
+    Entry, spent, cap, cap's delta.
+    """
+    if not private:
+        return (
+            "NOT PRIVATE: this release was made with fixed noise, for tests. It reveals exact sums of the rows and must"
+            " never be published."
+        )
+    times = math.exp(min(epsilon, 700.0))
+    factor = f"{times:.3g}" if times < 1e4 else f"{times:.0e}"
+    text = (
+        f"This release describes {dataset.rows:,} rows of {dataset.name!r}; one row is {dataset.unit}."
+        " Replacing any one row by any other would have changed the chance of every possible release by a factor of"
+        f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
+        f" (({epsilon:g}, {delta:g})-differential privacy)."
+    )
+    if ledger is None:
+        return text + " It was made without a ledger: nothing keeps count of what was released from these rows in all."
+    entry, spent, cap, cap_delta = ledger
+    return text + (
+        f" It is entry {entry} of the dataset's ledger, which has now spent epsilon = {spent:.3g} of {cap:g}"
+        f" (at delta = {cap_delta:g})."
+    )
