@@ -18,7 +18,7 @@ from dpglm.errors import InputError
 
 # Part of delta set aside for the difference between discrete and continuous Gaussian noise. `Privacy.certified`
 # checks that the proved bound on that difference fits into it.
-DISCRETE_SHARE = 1e-6
+DISCRETE_SHARE = 1e-4
 # The sampler must see every coordinate at least this finely; the proof of the discreteness bound uses it.
 SMALLEST_GRID_NOISE = 2.0**10
 MOST_COORDINATES = 2**16
@@ -89,10 +89,12 @@ def mu_of(epsilon: float, delta: float) -> float:
     The noise comes from dp-accounting's analytic Gaussian mechanism; its root is two-sided, so it is widened, and
     the result is checked with the formula above.
     """
+    import numpy as np
     from dp_accounting.gaussian_mechanism import get_sigma_gaussian
 
     target = delta * (1 - DISCRETE_SHARE)
-    mu = 1 / (float(get_sigma_gaussian(epsilon, target)) * (1 + 1e-9))
+    with np.errstate(divide="ignore"):  # its search passes through log(0) for very large budgets
+        mu = 1 / (float(get_sigma_gaussian(epsilon, target)) * (1 + 1e-9))
     while delta_of(mu, epsilon) > target:
         mu *= 1 - 1e-9
     return mu

@@ -21,7 +21,7 @@ from dpglm.grid import Grid
 from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, mu_of
 
 _FINEST = 20  # bits of the grid, where nothing else limits them
-_COARSEST = 8
+_COARSEST = 5
 _PRODUCT_BITS = 42  # of the longest monomial: 2^11 rows go through one exact matrix product
 _MOST_PRODUCT_BITS = 48  # where large budgets need a finer grid, at fewer rows a product
 
@@ -56,7 +56,7 @@ def calibrate(
     # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.
     at_ratios = math.sqrt(sensitivity(blocks, ratios, bounded, response).mu_squared)
     noise = tuple(ratio * at_ratios / mu * (1 + 1e-12) for ratio in ratios)
-    grid = _grid(design, blocks, noise)
+    grid = _grid(design, blocks, noise, epsilon)
     grid_stddevs = tuple(
         _grid_stddevs(block, stddev, grid, dimension) for block, stddev in zip(blocks, noise, strict=True)
     )
@@ -80,7 +80,7 @@ def _radius(radius: object, design: Design) -> float:
     return min(float(radius), largest)
 
 
-def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ...]) -> Grid:
+def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ...], epsilon: float) -> Grid:
     """The finest grid whose products and noise fit: products into float64, noise into the sampler's 64 bits."""
     largest_y = max(abs(bound) for bound in design.response_range)
     response_exponent = math.ceil(math.log2(largest_y))
@@ -92,7 +92,7 @@ def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ..
     exponent = min(_FINEST, _PRODUCT_BITS // order, finest)
     if exponent < _COARSEST:
         raise InputError(
-            "epsilon", None, "is so small that the noise does not fit the sampler", "use a larger epsilon or delta"
+            "epsilon", epsilon, "is so small that the noise does not fit the sampler", "use a larger epsilon or delta"
         )
     grid = Grid(exponent, response_exponent)
     while _finest_noise(blocks, noise, grid, design.dimension) < 4 * SMALLEST_GRID_NOISE:
@@ -100,7 +100,7 @@ def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ..
             break
         grid = Grid(grid.exponent + 1, response_exponent)
     if _finest_noise(blocks, noise, grid, design.dimension) < SMALLEST_GRID_NOISE:
-        raise InputError("epsilon", None, "is so large that the noise is finer than the grid", "use a smaller epsilon")
+        raise InputError("epsilon", epsilon, "is so large that the noise is finer than the grid", "use a smaller one")
     return grid
 
 

@@ -1,0 +1,77 @@
+"""The folders are the trust boundary: analyst and report never import the custodian's code; importing is quick."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpglm
+
+PACKAGE = Path(dpglm.__file__).parent
+FORBIDDEN = "dpglm.custodian"
+
+
+def imported_modules(source: str, package: str) -> set[str]:
+    """Absolute names of every module that a source imports, wherever in the file it does so."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] + "." if node.level else ""
+            module = (base + (node.module or "")).rstrip(".")
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(FORBIDDEN):
+            found.add(node.value)  # import_module("dpglm.custodian...")
+    return found
+
+
+def violations(source: str, package: str) -> set[str]:
+    return {name for name in imported_modules(source, package) if (name + ".").startswith(FORBIDDEN + ".")}
+
+
+@pytest.mark.parametrize("side", [side for side in ("analyst", "report") if (PACKAGE / side).is_dir()])
+def test_analyst_and_report_never_import_the_custodian(side):
+    for file in (PACKAGE / side).rglob("*.py"):
+        package = ".".join(["dpglm", *file.relative_to(PACKAGE).parent.parts])
+        assert not violations(file.read_text(), package), file
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import dpglm.custodian.rows",
+        "from dpglm.custodian import noise",
+        "from dpglm import custodian",
+        "from ..custodian.sums import block_sums",
+        "def late():\n    from dpglm.custodian.tables import open_table",
+        "import_module('dpglm.custodian.build')",
+    ],
+)
+def test_a_planted_import_is_found(planted):
+    assert violations(planted, "dpglm.analyst")
+
+
+def test_public_code_outside_the_custodian_imports_it_only_lazily():
+    """Nothing that an analyst loads pulls the custodian in."""
+    code = "import sys, dpglm; dpglm.load_release, dpglm.Schema; print([m for m in sys.modules if 'custodian' in m])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_importing_is_quick():
+    """Best of five fresh processes: under 0.3 s more than an empty interpreter."""
+    code = "import time; start = time.perf_counter(); import dpglm; print(time.perf_counter() - start)"
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(times) < 0.3
+
+
+def test_every_public_name_resolves():
+    for name in dpglm.__all__:
+        assert getattr(dpglm, name) is not None
+    with pytest.raises(AttributeError):
+        dpglm.no_such_name  # noqa: B018
