@@ -57,9 +57,14 @@ class Expression:
     def evaluate(self, values: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
         """Values of the expression, row by row: a row's result does not depend on the rows beside it.
 
-        Edge cases: none can overflow or be NaN, because every intermediate result is bounded when parsed.
+        Edge cases: none can overflow, because every intermediate result is bounded when parsed. A value that the last
+        bit of a log or exp puts outside the bounds (or, inside another log, makes NaN) becomes the nearer (lower) bound.
         """
-        return np.ascontiguousarray(_evaluate(self._tree, self._names, values), dtype=np.float64)
+        if isinstance(self._tree, ast.Name):
+            return np.ascontiguousarray(_evaluate(self._tree, self._names, values), dtype=np.float64)
+        with np.errstate(all="ignore"):
+            result = np.minimum(_evaluate(self._tree, self._names, values), self.upper)
+            return np.ascontiguousarray(np.where(result >= self.lower, result, self.lower), dtype=np.float64)
 
 
 def parse_expression(text: str, schema: Schema) -> Expression:
@@ -80,11 +85,14 @@ def parse_expression(text: str, schema: Schema) -> Expression:
 
 
 def _without_backticks(text: str) -> tuple[str, dict[str, str]]:
-    """`odd name` -> an identifier, so that Python can parse it."""
+    """`odd name` -> an identifier that the text does not hold, so that Python can parse it."""
     parts, names, source = text.split("`"), {}, ""
+    prefix = "quoted_column_"
+    while prefix in text:
+        prefix = f"_{prefix}"
     for position, part in enumerate(parts):
         if position % 2:
-            identifier = f"quoted_column_{position}"
+            identifier = f"{prefix}{position}"
             names[identifier] = part
             source += identifier
         else:
@@ -141,7 +149,8 @@ def _arithmetic(operator: ast.operator, left: Interval, right: Interval, text: s
     if isinstance(operator, ast.Div):
         if right[0] <= 0 <= right[1]:
             raise InputError("formula", text, "divides by a range that holds 0", "declare bounds that exclude 0")
-        right = 1 / right[1], 1 / right[0]
+        quotients = [a / b for a in left for b in right]
+        return min(quotients), max(quotients)
     corners = [a * b for a in left for b in right]
     return min(corners), max(corners)
 
@@ -154,7 +163,7 @@ def _power(base: Interval, exponent: ast.expr, text: str) -> Interval:
         raise InputError("formula", text, f"powers must be 1 to {LARGEST_POWER}", "use a smaller power")
     if max(abs(base[0]), abs(base[1])) > _LARGEST_VALUE ** (1 / power):
         raise InputError("formula", text, "is too large on the declared bounds", "tighten the bounds or rescale")
-    ends = sorted((base[0] ** power, base[1] ** power))
+    ends = sorted(math.prod([end] * power) for end in base)  # the products that evaluation takes: rounded alike
     if power % 2 == 0 and base[0] < 0 < base[1]:
         return 0.0, ends[1]
     return ends[0], ends[1]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,9 @@ class Schema:
         """Read a TOML schema file."""
         try:
             content = Path(path).read_bytes()
-        except OSError as error:
-            raise FileError("schema", str(path), f"cannot be read ({error.strerror})", "check the path") from None
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+            reason = getattr(error, "strerror", None) or str(error)
+            raise FileError("schema", str(path), f"cannot be read ({reason})", "check the path") from None
         try:
             data = tomllib.loads(content.decode("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -152,8 +153,9 @@ class Schema:
         """The declared column, or an error that suggests a name."""
         if name in self.columns:
             return self.columns[name]
-        near = difflib.get_close_matches(name, list(self.columns), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "add it to the schema"
+        by_lower_case = {declared.lower(): declared for declared in self.columns}
+        near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+        hint = f"did you mean {by_lower_case[near[0]]!r}?" if near else "add it to the schema"
         raise InputError("column", name, "is not declared in the schema", hint)
 
 
@@ -220,11 +222,11 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
     if kind == "binary" and len(levels) != 2:
         raise InputError(f"{where}.levels", levels, "a binary column has two levels", "or use type = 'categorical'")
     for level in levels:
-        if not isinstance(level, Level) or (isinstance(level, float) and not math.isfinite(level)):
+        if not isinstance(level, Level) or (not isinstance(level, str) and not abs(level) <= _LARGEST_BOUND):
             raise InputError(f"{where}.levels", level, "must be text, a number or true/false", "correct the level")
         if isinstance(level, str) and (len(level) > _LONGEST_NAME or not level.isprintable()):
             raise InputError(f"{where}.levels", level, "must be printable text of at most 200 characters", "correct it")
-    if len({_same_kind(level) for level in levels}) != len(levels):
+    if len(set(_spellings(levels))) != len(levels):
         raise InputError(f"{where}.levels", levels, "must differ from each other", "remove the repeated level")
     for key in ("reference", "fill"):
         value = declared.get(key, levels[0] if key == "reference" else None)
@@ -265,6 +267,16 @@ def _same_kind(level: Level) -> tuple[str, Level]:
     if isinstance(level, bool):
         return "bool", level
     return ("number", float(level)) if isinstance(level, int | float) else ("text", level)
+
+
+def _spellings(levels: Sequence[Level]) -> list[object]:
+    """What tells levels apart in a table, where 1, "1" and "1.0" are one number if all levels read as numbers."""
+    try:
+        if not any(isinstance(level, bool) for level in levels):
+            return [float(level) for level in levels]
+    except ValueError:
+        pass
+    return [str(level).lower() if isinstance(level, bool) else str(level) for level in levels]
 
 
 def _toml(value: object) -> str:

@@ -55,7 +55,7 @@ def test_guarantee_follows_from_the_noise_that_is_added(family, epsilon, dimensi
 @pytest.mark.parametrize("statistics", ["full", "paper", [(0, 1), (0, 6), (2, 3)]])
 def test_grid_fits_products_and_noise(family, epsilon, statistics):
     if statistics not in ("full", "paper"):
-        epsilon = min(epsilon, 10.0)  # six factors leave few bits: a very large budget would be refused
+        epsilon = min(epsilon, 3.0)  # six factors leave few bits: a very large budget would be refused
     mechanism = calibrate(design_of(family), epsilon, 1e-6, None, "auto", statistics)
     order = max(block.order for block in mechanism.blocks)
     assert rows_at_once(mechanism.blocks, mechanism.grid) * 2 ** (mechanism.grid.exponent * order) <= 2**EXACT_BITS
