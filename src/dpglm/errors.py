@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_LONGEST_VALUE = 80
+_LONGEST_VALUE = 200
 
 
 class DpglmError(Exception):

@@ -8,7 +8,9 @@ is no ``eval``.
 from __future__ import annotations
 
 import ast
+import keyword
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +60,8 @@ class Expression:
         """Values of the expression, row by row: a row's result does not depend on the rows beside it.
 
         Edge cases: none can overflow, because every intermediate result is bounded when parsed. A value that the last
-        bit of a log or exp puts outside the bounds (or, inside another log, makes NaN) becomes the nearer (lower) bound.
+        bit of a log or exp puts outside the bounds becomes the nearer one (inside another log, where it is NaN, the
+        lower one).
         """
         if isinstance(self._tree, ast.Name):
             return np.ascontiguousarray(_evaluate(self._tree, self._names, values), dtype=np.float64)
@@ -69,7 +72,7 @@ class Expression:
 
 def parse_expression(text: str, schema: Schema) -> Expression:
     """Parse one factor of a formula; every error is known before any row is read."""
-    source, names = _without_backticks(text)
+    source, names = without_backticks(text)
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -84,17 +87,18 @@ def parse_expression(text: str, schema: Schema) -> Expression:
     return Expression(plain, tuple(dict.fromkeys(columns)), lower, upper, tree, names)
 
 
-def _without_backticks(text: str) -> tuple[str, dict[str, str]]:
-    """`odd name` -> an identifier that the text does not hold, so that Python can parse it."""
-    parts, names, source = text.split("`"), {}, ""
+def without_backticks(text: str) -> tuple[str, dict[str, str]]:
+    """`odd name` -> an identifier that the text does not hold, so that Python can parse it, and which name it is."""
     prefix = "quoted_column_"
     while prefix in text:
         prefix = f"_{prefix}"
-    for position, part in enumerate(parts):
+    names, source = {}, ""
+    for position, part in enumerate(text.split("`")):
         if position % 2:
-            identifier = f"{prefix}{position}"
+            plain = part.isidentifier() and not keyword.iskeyword(part) and unicodedata.is_normalized("NFKC", part)
+            identifier = part if plain else f"{prefix}{position}"
             names[identifier] = part
-            source += identifier
+            source += f" {identifier} "
         else:
             source += part
     return source, names

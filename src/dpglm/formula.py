@@ -9,16 +9,18 @@ their largest magnitude. Each term then contributes at most 1 to the squared nor
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations, product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.errors import InputError
-from dpglm.expressions import Expression, parse_expression
+from dpglm.expressions import Expression, parse_expression, without_backticks
 from dpglm.families import Family, family_named
 from dpglm.schema import Column, Schema
 
@@ -62,7 +64,17 @@ class Factor:
     def range(self) -> tuple[float, float]:
         """Smallest and largest coded value."""
         low, high = (self.source.lower, self.source.upper) if isinstance(self.source, Expression) else (0.0, 1.0)
+        if (self.center, self.scale) == ((low + high) / 2, (high - low) / 2):
+            return -1.0, 1.0  # rounding would make it a bit more or less
         return (low - self.center) / self.scale, (high - self.center) / self.scale
+
+    def evaluate(self, values: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        """(raw - center) / scale, row by row; ``values`` holds declared numbers, and positions of levels."""
+        if isinstance(self.source, Expression):
+            raw = self.source.evaluate(values)
+        else:
+            raw = (values[self.source.name] == self.level).astype(np.float64)
+        return (raw - self.center) / self.scale
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,19 @@ class Design:
         names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
         return tuple(self.schema.columns[name] for name in names)
 
+    def predictors(self, values: Mapping[str, npt.NDArray[np.float64]], num_rows: int) -> npt.NDArray[np.float64]:
+        """The columns of x, (dimension, rows), inside [-1, 1], from declared numbers and positions of levels."""
+        x = np.empty((self.dimension, num_rows))
+        coded: dict[Factor, npt.NDArray[np.float64]] = {}
+        for position, column in enumerate(self.columns):
+            for factor in column.factors:
+                if factor not in coded:
+                    coded[factor] = np.clip(factor.evaluate(values), -1.0, 1.0)
+            x[position] = coded[column.factors[0]]
+            for factor in column.factors[1:]:
+                x[position] *= coded[factor]
+        return x
+
     def to_original_units(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(matrix, shift): original coefficients = matrix @ scaled ones + shift, in ``coefficient_names`` order.
 
@@ -168,11 +193,11 @@ def build_design(formula: object, schema: Schema, family: object) -> Design:
     intercept = any(not factors for factors in terms_factors)
     offsets = [factors for factors in terms_factors if any(_is_offset(text) for text in factors)]
     raw_terms = [factors for factors in terms_factors if factors and factors not in offsets]
+    outcome = _outcome(outcome_text, schema, chosen, intercept)
+    offset = _offset(offsets, formula, schema, intercept)
     if not raw_terms:
         raise InputError("formula", formula, "needs at least one predictor", "write for example y ~ a")
-    outcome = _outcome(outcome_text, schema, chosen, intercept)
     coded = _coded_terms(raw_terms, schema, intercept)
-    offset = _offset(offsets, formula, schema, intercept)
     design = Design(formula, chosen, schema, outcome, intercept, coded, offset)
     _check_design(design)
     return design
@@ -182,31 +207,78 @@ def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:
     """Outcome and terms as factor texts, in formula order, main effects first; the intercept is the empty term."""
     from formulaic.parser import DefaultFormulaParser
 
+    if formula.count("`") % 2:
+        raise InputError("formula", formula, "has a backtick that is not closed", "write `odd name`")
+    source, names = without_backticks(formula)
+    parser = DefaultFormulaParser(include_intercept=True, feature_flags={"twosided"})
     try:
-        parsed = DefaultFormulaParser(include_intercept=True).get_terms(formula)
-        left = [[factor.expr for factor in term.factors] for term in parsed.lhs]
-        right = [[factor.expr for factor in term.factors] for term in parsed.rhs]
+        _refuse_many_products(formula, parser.get_ast(source))
+        parsed = parser.get_terms(source)
     except RecursionError:
         raise InputError("formula", formula, "is nested too deeply", "simplify it") from None
+    except InputError:
+        raise
     except Exception as error:  # formulaic raises many kinds; whatever it is, the formula is at fault
-        reason = str(error).split("\n")[0].split(".")[0][:100]
+        reason = _with_backticks(str(error).split("\n")[0].split(". ")[0].rstrip(".")[:100], names)
         raise InputError("formula", formula, f"cannot be parsed ({reason})", "write y ~ a + b") from None
-    if len(left) != 1 or len(left[0]) != 1:
+    left = list(parsed.lhs) if "lhs" in parsed._structure else []
+    if len(left) != 1 or len(left[0].factors) != 1 or _is_one(left[0].factors[0]):
         raise InputError("formula", formula, "must have one outcome on the left of ~", "write y ~ a + b")
-    terms = [tuple(text for text in factors if text != "1") for factors in right]
-    return left[0][0], sorted(terms, key=len)
+    terms = [
+        tuple(_with_backticks(factor.expr, names) for factor in term.factors if not _is_one(factor))
+        for term in parsed.rhs
+    ]
+    return _with_backticks(left[0].factors[0].expr, names), sorted(terms, key=len)
+
+
+def _refuse_many_products(formula: str, tree: Any) -> None:
+    """Stop before formulaic multiplies out what nobody can want: (a + b + c)**20 has billions of products."""
+    nodes = [tree]
+    for node in nodes:  # grows: parents before their arguments
+        nodes.extend(getattr(node, "args", ()))
+    number: dict[int, int] = {}
+    for node in reversed(nodes):
+        symbol, arguments = getattr(getattr(node, "operator", None), "symbol", ""), list(getattr(node, "args", ()))
+        counts = [number[id(argument)] for argument in arguments]
+        if symbol == ".":
+            raise InputError("formula", formula, "'.' would look at the table to decide", "name the columns")
+        if symbol in ("**", "^"):
+            power = str(arguments[1])
+            if power not in map(str, range(1, _MOST_FACTORS + 1)):
+                rule = f"powers of terms must be 1 to {_MOST_FACTORS}"
+                raise InputError("formula", formula, rule, "write I(a**2) for the square of a column")
+            number[id(node)] = counts[0] ** int(power)
+        else:
+            multiplied = math.prod(counts) if symbol in ("*", ":") else 0
+            number[id(node)] = (sum(counts) if symbol != ":" else 0) + multiplied or 1
+        if number[id(node)] > _LONGEST_FORMULA:
+            raise InputError("formula", formula, "multiplies out to too many terms", "use fewer interactions")
+
+
+def _with_backticks(text: str, names: Mapping[str, str]) -> str:
+    """Put back the names that ``without_backticks`` took out."""
+    return re.sub(
+        r"\w+", lambda word: f"`{names[word[0]]}`" if names.get(word[0], word[0]) != word[0] else word[0], text
+    )
+
+
+def _is_one(factor: Any) -> bool:
+    """Whether this is the constant, and not a column that is called 1."""
+    return factor.eval_method is not None and factor.eval_method.value == "literal" and factor.expr == "1"
 
 
 def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Factor:
     """The coded outcome: two levels as -1 and 1, counts as they are, numbers scaled by their bounds."""
-    column = schema.columns.get(text.strip("`"))
+    column = _named(text, schema)
+    if column is None and _is_name(text):
+        schema.column(text.strip("`"))  # raises, with a suggestion
     kind = "numeric" if column is None else column.type
     if kind not in family.outcome_types:
         allowed = " or ".join(family.outcome_types)
         raise InputError("outcome", text, f"{family.name} needs a {allowed} column, this one is {kind}", "redeclare it")
     if column is not None and column.has_levels:
         return Factor(column, 1, 0.5, 0.5)
-    expression = parse_expression(_quoted(text, schema), schema)
+    expression = _expression(text, schema)
     if family.coding == "count":
         return Factor(expression, 0, 0.0, 1.0)
     return _numeric_factor(expression, centred=intercept)
@@ -235,9 +307,9 @@ def _coded_terms(raw_terms: list[tuple[str, ...]], schema: Schema, intercept: bo
 
 def _alternatives(text: str, schema: Schema, full: bool) -> list[Factor]:
     """The columns that one factor stands for, not yet centred."""
-    column = schema.columns.get(text.strip("`"))
+    column = _named(text, schema)
     if column is None or not column.has_levels:
-        return [_numeric_factor(parse_expression(_quoted(text, schema), schema), centred=False)]
+        return [_numeric_factor(_expression(text, schema), centred=False)]
     return [Factor(column, level, 0.0, 1.0) for level in range(0 if full else 1, len(column.levels))]
 
 
@@ -269,20 +341,30 @@ def _offset(offsets: list[tuple[str, ...]], formula: str, schema: Schema, interc
         raise InputError("formula", formula, "may hold one offset(column), by itself", "add the columns up first")
     text = offsets[0][0]
     inside = text.strip()[len("offset(") : -1]
-    column = schema.columns.get(inside.strip("`"))
+    column = _named(inside, schema)
     if column is not None and column.has_levels:
         raise InputError("offset", inside, "must be numeric", "declare numbers, or use it as a predictor")
-    return DesignColumn(text, (_numeric_factor(parse_expression(_quoted(inside, schema), schema), centred=intercept),))
+    return DesignColumn(text, (_numeric_factor(_expression(inside, schema), centred=intercept),))
 
 
 def _is_offset(text: str) -> bool:
     return text.replace(" ", "").startswith("offset(") and text.rstrip().endswith(")")
 
 
-def _quoted(text: str, schema: Schema) -> str:
-    """formulaic strips the backticks of a quoted name; put them back, so that `my column` is one name."""
-    plain = text.isidentifier() and not keyword.iskeyword(text)
-    return f"`{text}`" if text in schema.columns and not plain else text
+def _is_name(text: str) -> bool:
+    """Whether a factor is one name, quoted or not, and not a function of some."""
+    return (text.startswith("`") and text.find("`", 1) == len(text) - 1) or not set("(`") & set(text)
+
+
+def _named(text: str, schema: Schema) -> Column | None:
+    """The declared column that a factor is, if it is one by itself."""
+    return schema.columns.get(text.strip("`")) if _is_name(text) else None
+
+
+def _expression(text: str, schema: Schema) -> Expression:
+    """The factor as an expression; a column's name is quoted, because Python may not take it for a name."""
+    column = _named(text, schema)
+    return parse_expression(text if column is None else f"`{column.name}`", schema)
 
 
 def _check_design(design: Design) -> None:

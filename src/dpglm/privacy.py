@@ -11,6 +11,7 @@ zero-concentrated differential privacy, and the bound on what discreteness adds 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -59,15 +60,25 @@ def check_epsilon_delta(epsilon: object, delta: object) -> tuple[float, float]:
     >>> check_epsilon_delta(1, 1e-6)
     (1.0, 1e-06)
     """
-    if not _is_number(epsilon) or not 0 < float(epsilon) <= 1e9:  # type: ignore[arg-type]
+    checked_epsilon, checked_delta = finite_number(epsilon), finite_number(delta)
+    if checked_epsilon is None or not 1e-9 <= checked_epsilon <= 1e9:
+        raise InputError("epsilon", epsilon, "must be a number above 0 (1e-9 to 1e9)", "write for example epsilon=1")
+    if checked_delta is None or not 1e-50 <= checked_delta < 1:
         raise InputError(
-            "epsilon", epsilon, "must be a number above 0 (and at most 1e9)", "write for example epsilon=1"
+            "delta", delta, "must be a number above 0 and below 1 (at least 1e-50)", "write for example delta=1e-6"
         )
-    if not _is_number(delta) or not 1e-100 <= float(delta) < 1:  # type: ignore[arg-type]
-        raise InputError(
-            "delta", delta, "must be a number above 0 and below 1 (at least 1e-100)", "write for example delta=1e-6"
-        )
-    return float(epsilon), float(delta)  # type: ignore[arg-type]
+    return checked_epsilon, checked_delta
+
+
+def finite_number(value: object) -> float | None:
+    """A real number as a float; None for anything else (text, booleans, NaN, infinity, too large)."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -147,9 +158,3 @@ def discreteness(mu: float, epsilon: float, smallest_grid_noise: float, coordina
     absolute_first = density if start >= 0 else 2 / math.sqrt(2 * math.pi) - density
     variation = mu * density + (2 * tail + abs(start) * density) + 2 * mu * absolute_first + mu * mu * tail
     return variation / (6 * smallest_grid_noise**2) * (1 + 1e-6)
-
-
-def _is_number(value: object) -> bool:
-    import numbers
-
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))

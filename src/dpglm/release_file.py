@@ -26,7 +26,7 @@ from dpglm.errors import FileError, InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
-from dpglm.privacy import Privacy
+from dpglm.privacy import Privacy, compose, delta_of, rho_of
 from dpglm.schema import NEIGHBOURING_RELATION, Schema
 from dpglm.statement import CAVEATS, plain_statement
 
@@ -142,7 +142,7 @@ class Release:
 
     def save(self, path: str | Path) -> None:
         """Write the file: all of it or nothing, durably."""
-        write_text_atomically(Path(path), self.to_json())
+        write_atomically(Path(path), self.to_json().encode())
 
     def __repr__(self) -> str:
         return (
@@ -157,10 +157,13 @@ def load_release(path: str | Path) -> Release:
         if Path(path).stat().st_size > _LARGEST_FILE:
             raise FileError("release", str(path), "is larger than a release can be", "check the path")
         text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError("release", str(path), f"cannot be read ({error.strerror})", "check the path") from None
     except UnicodeDecodeError:
         raise FileError("release", str(path), "is not a text file", "check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        if isinstance(error, FileError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError("release", str(path), f"cannot be read ({reason})", "check the path") from None
     return read_release(text, str(path))
 
 
@@ -179,24 +182,28 @@ def read_release(text: str, name: str = "text") -> Release:
     version = data.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise wrong(f"has schema version {version}, this dpglm reads up to {SCHEMA_VERSION}", "update dpglm")
-    problem = _schema_problem(data)
-    if problem:
-        raise wrong(f"does not fit the release schema ({problem})")
-    if data["checksum"] != _checksum(data):
-        raise wrong("has a wrong checksum: it was changed after it was released")
     try:
+        problem = _schema_problem(data)
+        if problem:
+            raise wrong(f"does not fit the release schema ({problem})")
+        if data["checksum"] != _checksum(data):
+            raise wrong("has a wrong checksum: it was changed after it was released")
         return _from_dict(data)
+    except FileError:
+        raise
     except InputError as error:
         raise wrong(f"contradicts itself ({error})") from None
+    except (RecursionError, OverflowError, UnicodeEncodeError) as error:  # nesting, size, half a character
+        raise wrong(f"holds a value that no release holds ({type(error).__name__})") from None
 
 
-def write_text_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target, sync, and rename over it: a crash leaves the old file or the new one."""
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
@@ -207,8 +214,9 @@ def write_text_atomically(path: Path, text: str) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
-    except OSError as error:
-        raise FileError("output", str(path), f"cannot be written ({error.strerror})", "choose another path") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError("output", str(path), f"cannot be written ({reason})", "choose another path") from None
     finally:
         if temporary is not None:
             os.unlink(temporary)
@@ -324,10 +332,34 @@ def _from_dict(data: dict[str, Any]) -> Release:
         ledger=None if data["ledger"] is None else LedgerFact(**data["ledger"]),
         private=data["private"],
     )
-    # The stated coding must be what the formula and the declared columns give.
-    if _canonical(_to_dict(release)["regression"]) != _canonical(regression):
+    # The stated coding must be what the formula and the declared columns give; texts may be another version's.
+    again = _to_dict(release)
+    if _canonical(again["regression"]) != _canonical(regression):
         raise InputError("regression", design.formula, "its stated coding is not the formula's", "ask again")
+    for key in ("dataset", "stages", "ledger"):
+        if _canonical(again[key]) != _canonical(data[key]):
+            raise InputError(key, "(content)", "is not written as dpglm writes it", "ask again")
+    _check_numbers(release)
     return release
+
+
+def _check_numbers(release: Release) -> None:
+    """Numbers that follow from each other must do so: noise in its two units, the parts of the guarantee, the ball."""
+    privacy, squared_norm = release.privacy, release.design.largest_squared_norm
+    if not isinstance(release.grid.exponent, int) or not isinstance(release.grid.response_exponent, int):
+        raise InputError("grid", release.grid, "its exponents must be whole numbers", "ask again")
+    if not release.radius <= math.sqrt(squared_norm) * (1 + 1e-9):
+        raise InputError("radius", release.radius, f"must be at most sqrt({squared_norm})", "ask again")
+    for block in release.blocks:
+        for stddev, multiplicity in zip(block.grid_stddevs, block.multiplicities, strict=True):
+            if not math.isclose(stddev * block.unit * math.sqrt(multiplicity), block.noise_stddev, rel_tol=1e-9):
+                raise InputError("noise_stddev", block.noise_stddev, "is not the noise on the grid", "ask again")
+    if not math.isclose(compose(stage.mu for stage in release.stages), privacy.mu, rel_tol=1e-9):
+        raise InputError("mu", privacy.mu, "is not that of the stages", "ask again")
+    if not math.isclose(rho_of(privacy.mu), privacy.rho, rel_tol=1e-9):
+        raise InputError("rho", privacy.rho, "is not mu^2 / 2", "ask again")
+    if not delta_of(privacy.mu, privacy.epsilon) <= privacy.delta * (1 + 1e-9):
+        raise InputError("mu", privacy.mu, "does not give the stated epsilon and delta", "ask again")
 
 
 def _stage(data: dict[str, Any], design: Design, grid: Grid) -> Stage:

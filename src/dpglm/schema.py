@@ -18,14 +18,15 @@ One row must belong to one unit: a table with several rows a person has to be re
 from __future__ import annotations
 
 import difflib
-import math
+import numbers
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpglm.errors import FileError, InputError
+from dpglm.privacy import finite_number
 
 NEIGHBOURING_RELATION = "replace-one-row"
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
@@ -66,8 +67,8 @@ class Column:
     name: str
     type: str
     fill: Level
-    lower: float = math.nan
-    upper: float = math.nan
+    lower: float = 0.0
+    upper: float = 1.0
     levels: tuple[Level, ...] = ()
 
     @property
@@ -167,7 +168,7 @@ def _dataset(declared: object) -> Dataset:
         raise InputError("dataset.name", None, "is missing", 'add name = "..." to [dataset]')
     name = _name("dataset.name", declared["name"])
     rows = declared.get("rows")
-    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= _MOST_ROWS:
+    if not isinstance(rows, numbers.Integral) or isinstance(rows, bool) or not 1 <= int(rows) <= _MOST_ROWS:
         raise InputError("dataset.rows", rows, "must be a whole number of rows", "declare the public number of rows")
     if declared.get("rows_per_unit", 1) != 1:
         raise InputError(
@@ -177,7 +178,7 @@ def _dataset(declared: object) -> Dataset:
             "reduce the table to one row a unit first",
         )
     unit = _name("dataset.unit", declared.get("unit", "one row"))
-    return Dataset(_name("dataset.id", declared.get("id", name)), name, rows, unit)
+    return Dataset(_name("dataset.id", declared.get("id", name)), name, int(rows), unit)
 
 
 def _column(name: str, declared: object) -> Column:
@@ -226,7 +227,7 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
             raise InputError(f"{where}.levels", level, "must be text, a number or true/false", "correct the level")
         if isinstance(level, str) and (len(level) > _LONGEST_NAME or not level.isprintable()):
             raise InputError(f"{where}.levels", level, "must be printable text of at most 200 characters", "correct it")
-    if len(set(_spellings(levels))) != len(levels):
+    if min(len(set(map(_same_kind, levels))), len(set(map(_spelling, levels)))) != len(levels):
         raise InputError(f"{where}.levels", levels, "must differ from each other", "remove the repeated level")
     for key in ("reference", "fill"):
         value = declared.get(key, levels[0] if key == "reference" else None)
@@ -245,9 +246,10 @@ def _number(where: str, key: str, declared: Mapping[str, Any]) -> float:
         raise InputError(
             f"{where}.{key}", None, "is missing: bounds are declared, never read from the rows", f"add {key}"
         )
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST_BOUND:
+    number = finite_number(value)
+    if number is None or abs(number) > _LARGEST_BOUND:
         raise InputError(f"{where}.{key}", value, "must be a number of at most 1e150", "correct the value")
-    return float(value)
+    return number
 
 
 def _name(where: str, value: object) -> str:
@@ -269,14 +271,9 @@ def _same_kind(level: Level) -> tuple[str, Level]:
     return ("number", float(level)) if isinstance(level, int | float) else ("text", level)
 
 
-def _spellings(levels: Sequence[Level]) -> list[object]:
-    """What tells levels apart in a table, where 1, "1" and "1.0" are one number if all levels read as numbers."""
-    try:
-        if not any(isinstance(level, bool) for level in levels):
-            return [float(level) for level in levels]
-    except ValueError:
-        pass
-    return [str(level).lower() if isinstance(level, bool) else str(level) for level in levels]
+def _spelling(level: Level) -> str:
+    """A level as text in a table."""
+    return str(level).lower() if isinstance(level, bool) else str(level)
 
 
 def _toml(value: object) -> str:
@@ -286,4 +283,4 @@ def _toml(value: object) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return repr(value)
+    return repr(float(value) if isinstance(value, float) else value)  # numpy's numbers have another repr

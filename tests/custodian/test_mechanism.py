@@ -11,7 +11,7 @@ from dpglm.custodian.sensitivity import sensitivity
 from dpglm.custodian.sums import EXACT_BITS, rows_at_once
 from dpglm.errors import InputError
 from dpglm.formula import build_design
-from dpglm.privacy import SMALLEST_GRID_NOISE, delta_of, discreteness
+from dpglm.privacy import SMALLEST_GRID_NOISE, delta_of, discreteness, mu_of
 from dpglm.schema import Schema
 
 
@@ -48,6 +48,7 @@ def test_guarantee_follows_from_the_noise_that_is_added(family, epsilon, dimensi
     extra = discreteness(mechanism.privacy.mu, epsilon, smallest, sum(map(len, mechanism.grid_stddevs)))
     assert delta_of(mechanism.privacy.mu, epsilon) + extra <= 1e-6
     assert delta_of(mechanism.privacy.mu * 1.001, epsilon) > 1e-6  # and no noise is wasted
+    assert mechanism.privacy.mu <= mu_of(epsilon, 1e-6)  # so a ledger whose cap is this budget grants it
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])

@@ -162,7 +162,7 @@ def _open_ledger(ledger: object, design: Design, mechanism: Mechanism) -> Ledger
         raise InputError("ledger", ledger, "must be a path, a Ledger or None", "pass the dataset's ledger file")
     book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     book.check_dataset(design.schema.dataset)
-    book.check_affordable(mechanism.privacy.mu**2)
+    book.check_affordable(mechanism.privacy.mu * mechanism.privacy.mu)
     return book
 
 
@@ -178,7 +178,7 @@ def _spend(book: Ledger | None, identity: str, design: Design, mechanism: Mechan
     privacy = mechanism.privacy
     entry = book.spend(
         release_id=identity,
-        mu_squared=privacy.mu**2,
+        mu_squared=privacy.mu * privacy.mu,
         description={
             "formula": design.formula,
             "family": design.family.name,
@@ -187,7 +187,7 @@ def _spend(book: Ledger | None, identity: str, design: Design, mechanism: Mechan
             "stage": 1,
         },
     )
-    summary = book.summary()
+    summary = book.summary(through=entry.number)
     return LedgerFact(entry.number, summary.spent_mu, summary.spent_epsilon, book.cap_epsilon, book.cap_delta)
 
 

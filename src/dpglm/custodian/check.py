@@ -14,7 +14,7 @@ import numpy as np
 
 from dpglm.custodian.build import as_schema
 from dpglm.custodian.rows import read_codes, read_numbers
-from dpglm.custodian.tables import open_table
+from dpglm.custodian.tables import is_text, open_table
 from dpglm.schema import Column, Schema
 
 WARNING = "FOR THE CUSTODIAN'S EYES ONLY: these counts are not private. Do not publish them."
@@ -96,6 +96,7 @@ class _Counter:
         self.unknown: Counter[str] = Counter()
 
     def add(self, array: Any) -> None:
+        array = _empty_text_as_null(array, self.column)
         column, missing = self.column, array.null_count
         if column.has_levels:
             codes = read_codes(array, column)
@@ -117,6 +118,17 @@ class _Counter:
         empty = [str(level) for code, level in enumerate(column.levels) if not self.levels[code]]
         unknown = tuple(self.unknown.most_common(_MOST_EXAMPLES))
         return ColumnCheck(column.name, self.missing, self.unreadable, self.below, self.above, unknown, tuple(empty))
+
+
+def _empty_text_as_null(array: Any, column: Column) -> Any:
+    """A CSV file has no other way to say that a cell is missing; where "" is a level, it is that."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_text(array.type) or "" in column.levels:
+        return array
+    text = array.cast(pa.large_binary())
+    return pc.if_else(pc.equal(pc.binary_length(text), 0), None, text)
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,6 @@ declared ball and response range is (epsilon, delta)-differentially private for 
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,7 +17,7 @@ from dpglm.custodian.sensitivity import sensitivity
 from dpglm.errors import InputError
 from dpglm.formula import Design
 from dpglm.grid import Grid
-from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, mu_of
+from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, finite_number, mu_of
 
 _FINEST = 20  # bits of the grid, where nothing else limits them
 _COARSEST = 5
@@ -55,7 +54,8 @@ def calibrate(
     ratios = allocate(allocation, design.family, blocks, dimension, rows, mu, bounded, response)
     # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.
     at_ratios = math.sqrt(sensitivity(blocks, ratios, bounded, response).mu_squared)
-    noise = tuple(ratio * at_ratios / mu * (1 + 1e-12) for ratio in ratios)
+    # The bound is found anew for the final noise, within 1e-11 of the same: the margin keeps it at or below the target.
+    noise = tuple(ratio * at_ratios / mu * (1 + 1e-10) for ratio in ratios)
     grid = _grid(design, blocks, noise, epsilon)
     grid_stddevs = tuple(
         _grid_stddevs(block, stddev, grid, dimension) for block, stddev in zip(blocks, noise, strict=True)
@@ -75,9 +75,10 @@ def _radius(radius: object, design: Design) -> float:
         largest = math.nextafter(largest, math.inf)
     if radius is None:
         return largest
-    if not isinstance(radius, numbers.Real) or isinstance(radius, bool) or not 1e-3 <= float(radius) < math.inf:
+    asked = finite_number(radius)
+    if asked is None or asked < 1e-3:
         raise InputError("radius", radius, "must be a number of at least 0.001", "leave it out for no projection")
-    return min(float(radius), largest)
+    return min(asked, largest)
 
 
 def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ...], epsilon: float) -> Grid:
@@ -92,7 +93,10 @@ def _grid(design: Design, blocks: tuple[BlockShape, ...], noise: tuple[float, ..
     exponent = min(_FINEST, _PRODUCT_BITS // order, finest)
     if exponent < _COARSEST:
         raise InputError(
-            "epsilon", epsilon, "is so small that the noise does not fit the sampler", "use a larger epsilon or delta"
+            "epsilon",
+            epsilon,
+            "is so small that the noise does not fit the sampler",
+            "use a larger epsilon, or smaller bounds of the outcome",
         )
     grid = Grid(exponent, response_exponent)
     while _finest_noise(blocks, noise, grid, design.dimension) < 4 * SMALLEST_GRID_NOISE:

@@ -11,16 +11,16 @@ outside its bounds is clamped; no row is dropped and nothing is raised.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.custodian.tables import is_text
-from dpglm.expressions import Expression
-from dpglm.formula import Design, DesignColumn, Factor
+from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.schema import Column, Level
 
@@ -54,10 +54,7 @@ def fixed_point_rows(batch: pa.RecordBatch, design: Design, grid: Grid, radius: 
     cleaned = {
         column.name: _clean(batch.column(position), column) for position, column in enumerate(design.table_columns)
     }
-    x = np.empty((design.dimension, batch.num_rows))
-    coded: dict[Factor, Array] = {}
-    for position, column in enumerate(design.columns):
-        x[position] = _product(column, cleaned, coded)
+    x = design.predictors(cleaned, batch.num_rows)
     scale = 2.0**grid.exponent
     np.multiply(x, scale, out=x)
     np.rint(x, out=x)
@@ -66,29 +63,10 @@ def fixed_point_rows(batch: pa.RecordBatch, design: Design, grid: Grid, radius: 
     return FixedPointRows(x, _response(design, cleaned, grid), grid)
 
 
-def _product(column: DesignColumn, cleaned: dict[str, Array], coded: dict[Factor, Array]) -> Array:
-    for factor in column.factors:
-        if factor not in coded:
-            coded[factor] = np.clip(_coded(factor, cleaned), -1.0, 1.0)
-    result = coded[column.factors[0]]
-    for factor in column.factors[1:]:
-        result = result * coded[factor]
-    return result
-
-
-def _coded(factor: Factor, cleaned: dict[str, Array]) -> Array:
-    """(raw - center) / scale."""
-    if isinstance(factor.source, Expression):
-        raw = factor.source.evaluate(cleaned)
-    else:
-        raw = (cleaned[factor.source.name] == factor.level).astype(np.float64)
-    return (raw - factor.center) / factor.scale
-
-
 def _response(design: Design, cleaned: dict[str, Array], grid: Grid) -> Array:
     scale = Fraction(2) ** (grid.exponent - grid.response_exponent)
     low, high = (Fraction(bound) * scale for bound in design.response_range)
-    y = np.rint(_coded(design.outcome, cleaned) * float(scale))
+    y = np.rint(design.outcome.evaluate(cleaned) * float(scale))
     # The innermost grid points of the range: the ends themselves for -1, 0, 1 and whole numbers.
     return np.clip(y, float(math.ceil(low)), float(math.floor(high)))
 
@@ -121,21 +99,27 @@ def _clean(array: pa.Array, column: Column) -> Array:
 
 
 def read_numbers(array: pa.Array) -> Array:
-    """Cells as float64; NaN where a cell holds no number."""
+    """Cells as float64; NaN where a cell holds no number. True and false, also as text, are 1 and 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return read_numbers(array.dictionary_decode())
+        return _of_dictionary(array, read_numbers(array.dictionary), np.nan)
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
-    if is_text(kind):
-        text = array.cast(pa.large_binary())
-        readable = pc.match_substring_regex(text, _NUMBER)
-        text = pc.ascii_trim(pc.if_else(readable, text, None).cast(pa.large_string()), " \t\r")
+    if pa.types.is_decimal(kind):  # Arrow's own conversion is not to the nearest double: 0.29 would miss a level 0.29
+        array = array.cast(pa.string())
+    if is_text(array.type):
+        original = array.cast(pa.large_binary())
+        readable = pc.match_substring_regex(original, _NUMBER)
+        text = pc.ascii_trim(pc.if_else(readable, original, None).cast(pa.large_string()), " \t\r")
         array = pc.replace_substring_regex(text, r"^\+", "")
     numbers = array.cast(pa.float64(), safe=False)
+    if is_text(kind) and numbers.null_count:  # booleans written as text agree with booleans
+        for pattern, number in ((r"(?i)^true$", 1.0), (r"(?i)^false$", 0.0)):
+            matches = pc.match_substring_regex(original, pattern)
+            numbers = pc.if_else(pc.fill_null(matches, False), number, numbers)
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -149,21 +133,29 @@ def read_codes(array: pa.Array, column: Column) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        return _of_dictionary(array, read_codes(array.dictionary, column), -1)
     numbers = [_level_number(level) for level in column.levels]
-    if all(number is not None for number in numbers):
+    if None not in numbers:
         return _positions(read_numbers(array), np.array(numbers, dtype=np.float64))
-    booleans = pa.types.is_boolean(array.type) or all(isinstance(level, bool) for level in column.levels)
+    levels = [_level_text(level) for level in column.levels]
+    booleans = pa.types.is_boolean(array.type) or {level.lower() for level in levels} == {b"true", b"false"}
     if not is_text(array.type):
         array = array.cast(pa.string())
     text = array.cast(pa.large_binary())
-    levels = [_level_text(level) for level in column.levels]
     if booleans:
         readable = pc.match_substring_regex(text, r"(?i)^(true|false)$")
         text = pc.ascii_lower(pc.if_else(readable, text, None).cast(pa.large_string())).cast(pa.large_binary())
         levels = [level.lower() for level in levels]
     found = pc.index_in(text, value_set=pa.array(levels, pa.large_binary()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _of_dictionary(array: pa.DictionaryArray, values: npt.NDArray[Any], missing: float) -> npt.NDArray[Any]:
+    """Each cell's entry among the dictionary's values."""
+    import pyarrow.compute as pc
+
+    indices = pc.fill_null(array.indices.cast("int64"), len(values)).to_numpy(zero_copy_only=False)
+    return np.asarray(np.append(values, values.dtype.type(missing))[indices])
 
 
 def _positions(values: Array, levels: Array) -> npt.NDArray[np.int64]:
@@ -174,12 +166,9 @@ def _positions(values: Array, levels: Array) -> npt.NDArray[np.int64]:
 
 
 def _level_number(level: Level) -> float | None:
-    if isinstance(level, bool):
+    if isinstance(level, bool) or (isinstance(level, str) and not re.fullmatch(_NUMBER, level)):
         return None
-    try:
-        number = float(level)
-    except ValueError:
-        return None
+    number = float(level)
     return number if math.isfinite(number) else None
 
 

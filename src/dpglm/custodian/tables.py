@@ -4,15 +4,20 @@ A table is a path (CSV or Parquet, gzip, a folder of them), a pandas DataFrame, 
 (Polars, PyArrow, DuckDB). What can be wrong with a header (a missing column, a type that holds no numbers) is said
 before a row is read. Text is read as bytes and never guessed at: column types come from the schema, not from the rows.
 
-Edge cases: a CSV line with too few or too many fields becomes a row of missing values, it is not dropped. A file
-that is not what its name says ends in one fixed message without content.
+Edge cases: a CSV line with too few or too many fields becomes a row of missing values, it is not dropped; an empty line
+is no row. Bytes that are not UTF-8 match no number and no level. Files and folders whose names begin with "." or "_"
+inside a folder are not tables (temporary files, by the convention of Spark and Arrow). A table that cannot be read
+to its end gives one fixed message without content.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
-from collections.abc import Iterator, Sequence
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +32,8 @@ BATCH_ROWS = 2**16
 _CSV_BLOCK_BYTES = 2**24
 _TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
+_SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
 
 
@@ -46,10 +53,11 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
     """Check a table's header against the needed columns; reads no row."""
     if isinstance(table, str | Path):
         return _FilesSource(columns, files=_files(Path(table)))
-    module = type(table).__module__.partition(".")[0]
-    if module == "pandas" and hasattr(table, "columns"):
+    modules = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
+    if "pandas" in modules and hasattr(table, "columns"):
         return _PandasSource(columns, len(table), frame=table)
-    if hasattr(table, "scanner"):  # a PyArrow dataset
+    if "pyarrow" in modules and hasattr(table, "scanner"):  # a dataset
+        _check_names(table.schema.names, columns)
         table = table.scanner(columns=[column.name for column in columns]).to_reader()
     if hasattr(table, "__arrow_c_stream__"):
         return _StreamSource(columns, stream=table)
@@ -116,28 +124,42 @@ class _StreamSource(Source):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         names = [column.name for column in self.columns]
-        for batch in self._reader:
+        for batch in _without_quoting(self._reader, type(self.stream).__name__):
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
+
+
+def _without_quoting(batches: Iterable[pa.RecordBatch], table: str) -> Iterator[pa.RecordBatch]:
+    """The same batches; an error of the reader, whose words may quote a cell, becomes one fixed message."""
+    iterator = iter(batches)
+    while True:
+        try:
+            batch = next(iterator, None)
+        except Exception:
+            raise FileError("table", table, "could not be read to its end", "check that it is intact") from None
+        if batch is None:
+            return
+        yield batch
 
 
 @dataclass
 class _PandasSource(Source):
     frame: Any = None
+    _series: list[Any] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-
-        _check_names([str(name) for name in self.frame.columns], self.columns)
-        for column in self.columns:
-            _check_type(_pandas_array(self.frame[column.name].iloc[:0]).type, column)
+        names = [str(name) for name in self.frame.columns]  # labels may be numbers
+        _check_names(names, self.columns)
+        self._series = [self.frame.iloc[:, names.index(column.name)] for column in self.columns]
+        for series, column in zip(self._series, self.columns, strict=True):
+            _check_type(_pandas_array(series.iloc[:0]).type, column)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         names = [column.name for column in self.columns]
         for start in range(0, len(self.frame), BATCH_ROWS):
-            part = self.frame.iloc[start : start + BATCH_ROWS]
-            arrays = [_pandas_array(part[name]) for name in names]
+            arrays = [_pandas_array(series.iloc[start : start + BATCH_ROWS]) for series in self._series]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -147,8 +169,9 @@ def _pandas_array(series: Any) -> pa.Array:
 
     if str(series.dtype) != "object":
         try:
-            return pa.array(series, from_pandas=True)
-        except (pa.ArrowException, TypeError):  # categories of mixed kinds
+            array = pa.array(series, from_pandas=True)
+            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        except Exception:  # categories of mixed kinds, text that is not Unicode
             pass
     return pa.array([_as_bytes(value) for value in series], pa.binary())
 
@@ -158,7 +181,7 @@ def _as_bytes(value: Any) -> bytes | None:
     try:
         if value is None or value != value:  # NaN, NaT and NA are missing
             return None
-        return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+        return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
     except Exception:
         return None
 
@@ -193,19 +216,13 @@ class _FilesSource(Source):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for file in self.files:
-            try:
-                yield from self._parquet(file) if _is_parquet(file) else self._csv(file)
-            except GeneratorExit:
-                raise
-            except Exception:
-                # Deliberately without the reader's own words: those may quote a cell.
-                raise FileError("table", str(file), "could not be read to its end", "check that it is intact") from None
+            yield from _without_quoting(self._parquet(file) if _is_parquet(file) else self._csv(file), str(file))
 
     def _parquet(self, file: Path) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
         names = [column.name for column in self.columns]
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:  # buffering ahead keeps the whole file
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=names):
                 yield batch.select(names)
 
@@ -213,6 +230,8 @@ class _FilesSource(Source):
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
+        if _is_header_only(file):
+            return
         names = [column.name for column in self.columns]
         bad_lines = 0
 
@@ -233,13 +252,43 @@ class _FilesSource(Source):
                 strings_can_be_null=False,
             ),
         }  # fmt: skip
-        with pa.input_stream(file, compression="detect") as stream, pacsv.open_csv(stream, **options) as reader:
+        compression = "gzip" if _is_gzip(file) else None
+        with (
+            pa.input_stream(file, compression=compression) as stream,
+            pacsv.open_csv(_Utf8(stream), **options) as reader,
+        ):
             for batch in reader:
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(start, BATCH_ROWS)
         for start in range(0, bad_lines, BATCH_ROWS):
             missing = pa.nulls(min(BATCH_ROWS, bad_lines - start))
             yield pa.RecordBatch.from_arrays([missing] * len(names), names=names)
+
+
+class _Utf8:
+    """A binary file with each byte that is not UTF-8 replaced: pyarrow stops at odd lines that are not text."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes: a replacement is as long as what it replaces, and so is what waited for its rest."""
+        while True:
+            waiting, _ = self._decoder.getstate()
+            data = self._stream.read(size if size < 0 else max(1, size - len(waiting)))
+            text = self._decoder.decode(data, final=not data)
+            if text or not data:
+                break
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return _NOT_UTF8.sub(_SUBSTITUTE, text).encode()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -253,7 +302,9 @@ def _files(path: Path) -> tuple[Path, ...]:
     found = sorted(
         file
         for file in path.rglob("*")
-        if file.is_file() and file.name.lower().endswith(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+        if file.is_file()
+        and file.name.lower().endswith(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not found:
         raise FileError("table", str(path), f"holds no file that ends in one of {_KNOWN}", "check the folder")
@@ -264,20 +315,36 @@ def _is_parquet(file: Path) -> bool:
     return file.name.lower().endswith(_PARQUET_SUFFIXES)
 
 
+def _is_gzip(file: Path) -> bool:
+    return file.name.lower().endswith(".gz")
+
+
 def _delimiter(file: Path) -> str:
-    return "\t" if ".tsv" in file.name.lower() else ","
+    return "\t" if file.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def _open_text(file: Path) -> Any:
+    """The text of a CSV file. Bytes that are not UTF-8 may stand in its rows: they are no error of its header."""
+    opener = gzip.open if _is_gzip(file) else open
+    return opener(file, "rt", encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _csv_header(file: Path) -> list[str]:
-    opener = gzip.open if file.name.lower().endswith(".gz") else open
     try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        with _open_text(file) as stream:
             header = next(csv.reader(stream, delimiter=_delimiter(file)), None)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "not what its name says"
         raise FileError("table", str(file), f"cannot be read ({reason})", "check the file") from None
-    except (UnicodeDecodeError, csv.Error):
+    except csv.Error:
         raise FileError("table", str(file), "has no readable header line", "save it as UTF-8 CSV") from None
     if not header:
         raise FileError("table", str(file), "is empty", "check the file")
     return header
+
+
+def _is_header_only(file: Path) -> bool:
+    """Whether nothing follows the header, not even the end of its line, which pyarrow would take for a torn file."""
+    with _open_text(file) as stream:
+        next(csv.reader(stream, delimiter=_delimiter(file)))
+        return not stream.read(1)
