@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint format bench bench-release bench-allocation clean
+.PHONY: install demo test lint format bench bench-release bench-allocation bench-calibration clean
 
 install: $(STAMP)
 
@@ -16,8 +16,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python -m dpglm.demo
 
+# Compiled programs are kept beside the environment, so that a second run is quicker.
+test: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/$(VENV)/compiled
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.5
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -35,6 +38,10 @@ bench-release: $(STAMP)
 
 bench-allocation: $(STAMP)
 	$(BIN)/python benchmarks/allocation_gain.py
+
+bench-calibration: $(STAMP)
+	$(BIN)/python benchmarks/calibration.py --cells all
+	$(BIN)/python benchmarks/calibration.py --summary
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

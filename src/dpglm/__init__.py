@@ -3,8 +3,8 @@
 A custodian turns a sensitive table into one noisy, self-describing release; an analyst who never sees a row turns
 the release into a posterior for the coefficients::
 
-    Schema -> Design -> FixedPointRows -> BlockSums -> Release        (custodian: sees rows)
-                                                       Release -> ... (analyst: sees only the release)
+    Schema -> Design -> FixedPointRows -> BlockSums -> Release           (custodian: sees rows)
+                                                       Release -> Fit    (analyst: sees only the release)
 
 Heavy libraries load when they are used, so that importing this package is quick.
 """
@@ -15,6 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpglm.analyst.fit import fit, fit_many
+    from dpglm.analyst.priors import NormalPrior, SphericalPrior
+    from dpglm.analyst.result import Fit, FitWarning, load_fit
     from dpglm.custodian.build import release
     from dpglm.custodian.check import check
     from dpglm.custodian.ledger import Ledger
@@ -25,6 +28,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Fit": "dpglm.analyst.result",
+    "FitWarning": "dpglm.analyst.result",
+    "NormalPrior": "dpglm.analyst.priors",
+    "SphericalPrior": "dpglm.analyst.priors",
+    "fit": "dpglm.analyst.fit",
+    "fit_many": "dpglm.analyst.fit",
+    "load_fit": "dpglm.analyst.result",
     "release": "dpglm.custodian.build",
     "check": "dpglm.custodian.check",
     "Ledger": "dpglm.custodian.ledger",
@@ -41,11 +51,18 @@ __all__ = [
     "BudgetError",
     "DpglmError",
     "FileError",
+    "Fit",
+    "FitWarning",
     "InputError",
     "Ledger",
+    "NormalPrior",
     "Release",
     "Schema",
+    "SphericalPrior",
     "check",
+    "fit",
+    "fit_many",
+    "load_fit",
     "load_release",
     "release",
 ]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import numbers
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,24 @@ class Schema:
         near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
         hint = f"did you mean {by_lower_case[near[0]]!r}?" if near else "add it to the schema"
         raise InputError("column", name, "is not declared in the schema", hint)
+
+
+def template(name: str, column_names: Sequence[str]) -> str:
+    """A schema file to be filled in by a person: nothing but names is known here."""
+    head = f"""[dataset]
+name = {_toml(name)}
+rows =            # the public number of rows
+unit = ""         # what one row is, for example "one patient"
+"""
+    tables = [
+        f"""
+[columns.{_toml(column)}]
+type = ""         # numeric, count, binary or categorical
+# numeric: lower = , upper =      count: upper =      binary, categorical: levels = [ ], fill = ""
+"""
+        for column in column_names
+    ]
+    return head + "".join(tables)
 
 
 def _dataset(declared: object) -> Dataset:

@@ -24,7 +24,7 @@ from dpglm.custodian.noise import NoiseSource, OperatingSystemNoise, add_noise
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.sums import BlockSums, block_sums, zero_sums
 from dpglm.custodian.tables import Source, open_table
-from dpglm.errors import InputError
+from dpglm.errors import DpglmError, FileError, InputError
 from dpglm.formula import Design, build_design
 from dpglm.release_file import Block, LedgerFact, Release, Stage
 from dpglm.schema import Schema
@@ -127,9 +127,15 @@ def exact_sums(source: Source, design: Design, mechanism: Mechanism) -> BlockSum
         return block_sums(fixed_point_rows(batch, design, mechanism.grid, mechanism.radius), mechanism.blocks)
 
     total = zero_sums(mechanism.blocks, design.dimension)
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        for sums in _in_flight(pool, one_batch, source.batches()):
-            total += sums
+    try:
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            for sums in _in_flight(pool, one_batch, source.batches()):
+                total += sums
+    except DpglmError:
+        raise
+    except Exception:
+        # No row can lead here by design; if one ever does, its content must not be in the message.
+        raise FileError("table", "(its rows)", "could not be processed", "report this: it is a bug of dpglm") from None
     return total
 
 

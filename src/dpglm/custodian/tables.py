@@ -69,6 +69,19 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
     )
 
 
+def column_names(path: str | Path) -> list[str]:
+    """The header of a CSV or Parquet file (of a folder's first): no row is read."""
+    file = _files(Path(path))[0]
+    if not _is_parquet(file):
+        return _csv_header(file)
+    import pyarrow.parquet as pq
+
+    try:
+        return [str(name) for name in pq.read_schema(file).names]
+    except Exception:
+        raise FileError("table", str(file), "is not a Parquet file", "check the file") from None
+
+
 def _check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
     for column in columns:
         count = list(names).count(column.name)

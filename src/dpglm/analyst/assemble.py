@@ -1,0 +1,208 @@
+"""Releases -> the shape and the arrays of one model.
+
+Releases of one dataset (same identity) saw the same true sums through several noises: they are combined by
+precision, and the rows count once. Different datasets are independent tables that share the coefficients, each with
+predictors of its own; their bounds may differ, since coefficients are shared in the user's units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.likelihood import prepare
+from dpglm.analyst.model import ModelShape, TableData, TableShape, initial_point
+from dpglm.analyst.outcomes import METHODS, outcome_of
+from dpglm.analyst.priors import prior_of
+from dpglm.blocks import BlockShape
+from dpglm.errors import InputError
+from dpglm.formula import DesignColumn
+from dpglm.release_file import Block, Release
+
+Floats = npt.NDArray[np.float64]
+MOMENTS = (*METHODS, "numeric")
+# What "without noise" means to a likelihood that divides by it: far below the sampling error of a single row.
+NEGLIGIBLE_NOISE = 1e-6
+_DISPERSION_BLOCK = BlockShape(2, 0)
+
+
+def assemble(
+    releases: Sequence[Release], *, link: object, dispersion: object, prior: object, moments: object, noise_aware: bool
+) -> tuple[ModelShape, tuple[TableData, ...]]:
+    """Check that the releases belong together, and lay out their model."""
+    if moments not in MOMENTS:
+        raise InputError("moments", moments, f"must be one of {', '.join(MOMENTS)}", "choose one of them")
+    if link is not None and not isinstance(link, str):
+        raise InputError("link", link, "must be a name", "leave it out for the default")
+    _check_same_model(releases)
+    first = releases[0]
+    groups: dict[str, list[Release]] = {}
+    for release in releases:
+        groups.setdefault(release.dataset_id, []).append(release)
+    fixed_spread = _fixed_spread(first, dispersion)
+    shapes, data = [], []
+    for members in groups.values():
+        shape, arrays = _table(members, first, link, str(moments), noise_aware, fixed_spread)
+        shapes.append(shape)
+        data.append(arrays)
+    names = first.design.coefficient_names
+    model = ModelShape(names, tuple(shapes), prior_of(prior, names), fixed_spread, str(moments))
+    return model, tuple(data)
+
+
+def stacked(data: Sequence[tuple[TableData, ...]]) -> tuple[TableData, ...]:
+    """Several releases of one shape, along a new leading axis."""
+    return tuple(jax.tree.map(lambda *leaves: jnp.stack(leaves), *data))
+
+
+def starts(shape: ModelShape, data: Sequence[tuple[TableData, ...]]) -> Floats:
+    """A starting point for each."""
+    return np.stack([initial_point(shape, each) for each in data])
+
+
+def _check_same_model(releases: Sequence[Release]) -> None:
+    first = releases[0]
+    for release in releases:
+        if release.family != first.family:
+            raise InputError("releases", release.family, f"another one is {first.family}", "fit one family at a time")
+        if release.design.coefficient_names != first.design.coefficient_names:
+            theirs, ours = set(release.design.coefficient_names), set(first.design.coefficient_names)
+            differing = sorted(theirs ^ ours) or ["their order"]
+            raise InputError("releases", release.formula, f"terms differ: {', '.join(differing)}", "use one formula")
+        for role, theirs_named, ours_named in (
+            ("outcomes", _outcome_name(release), _outcome_name(first)),
+            ("offsets", _offset_name(release), _offset_name(first)),
+            ("levels", _levels(release), _levels(first)),
+        ):
+            if theirs_named != ours_named:
+                rule = f"{role} differ: {theirs_named} and {ours_named}"
+                raise InputError("releases", release.formula, rule, "use one formula and the same levels")
+    identities = [release.id for release in releases]
+    for identity in identities:
+        if identities.count(identity) > 1:
+            raise InputError("releases", identity, "is given twice", "pass each release once")
+
+
+def _outcome_name(release: Release) -> str:
+    """The outcome, with the level that counts as a success: swapped levels would swap every sign."""
+    return release.design.outcome.name
+
+
+def _offset_name(release: Release) -> str:
+    return "none" if release.design.offset is None else release.design.offset.name
+
+
+def _levels(release: Release) -> dict[str, list[object]]:
+    """Declared levels of the predictors: an indicator's coefficient also depends on its reference level."""
+    used = {name for column in release.design.columns for factor in column.factors for name in factor.column_names}
+    declared = (release.design.schema.columns[name] for name in sorted(used))
+    return {column.name: list(column.levels) for column in declared if column.has_levels}
+
+
+def _table(
+    members: Sequence[Release],
+    first: Release,
+    link: str | None,
+    moments: str,
+    noise_aware: bool,
+    fixed_spread: float | None,
+) -> tuple[TableShape, TableData]:
+    release = members[0]
+    design = release.design
+    for other in members[1:]:
+        same = (
+            other.num_rows == release.num_rows
+            and other.radius == release.radius
+            and other.response_range == release.response_range
+            and other.design.columns == design.columns
+        )
+        if not same:
+            raise InputError(
+                "releases",
+                other.dataset_id,
+                "two releases of one dataset have another coding, radius or number of rows",
+                "give different rows a different dataset id, or fit them one by one",
+            )
+    blocks = _combined([block for member in members for block in member.blocks])
+    if fixed_spread is not None:
+        # The sum of y^2 tells the dispersion. Where that is given and too small, the slopes would have to explain it.
+        blocks = [block for block in blocks if block.shape != _DISPERSION_BLOCK] or blocks
+    if moments != "numeric" and any(block.degree > 2 for block in blocks):
+        raise InputError("moments", moments, "has no closed form for blocks of degree above 2", "use 'numeric'")
+    shapes = tuple(block.shape for block in blocks)
+    shape = TableShape(
+        blocks=shapes,
+        outcome=outcome_of(release.family, link, release.response_range),
+        dimension=design.dimension,
+        has_intercept=design.intercept,
+        has_offset=design.offset is not None,
+        zero_mean=(0, 1) not in {(block.y_power, block.degree) for block in shapes},
+    )
+    ranges = np.array([_column_range(column, release.radius) for column in design.columns])
+    matrix, shift = _from_shared(first, release)
+    outcome_scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
+    first_scale = first.design.outcome.scale if design.family.coding == "scaled" else 1.0
+    offset = 0.0 if design.offset is None else design.offset.factors[0].scale / outcome_scale
+    noise = [block.noise_stddev if noise_aware else NEGLIGIBLE_NOISE for block in blocks]
+    return shape, TableData(
+        observed=prepare(shapes, design.dimension, [block.values for block in blocks]),
+        num_rows=jnp.asarray(float(release.num_rows)),
+        noise_stddevs=jnp.asarray(noise),
+        lower=jnp.asarray(ranges[:, 0]),
+        upper=jnp.asarray(ranges[:, 1]),
+        matrix=jnp.asarray(matrix),
+        shift=jnp.asarray(shift),
+        offset=jnp.asarray(offset),
+        spread_scale=jnp.asarray((first_scale / outcome_scale) ** 2),
+    )
+
+
+class _Combined:
+    """One block of the true sums, seen through one noise or several."""
+
+    def __init__(self, looks: Sequence[Block]) -> None:
+        precisions = np.array([look.noise_stddev**-2.0 for look in looks])
+        self.shape, self.degree = looks[0].shape, looks[0].degree
+        self.values: Floats = np.einsum("r,rm->m", precisions, [look.values for look in looks]) / precisions.sum()
+        self.noise_stddev = float(precisions.sum() ** -0.5)
+
+
+def _combined(blocks: Sequence[Block]) -> list[_Combined]:
+    looks: dict[tuple[int, int], list[Block]] = {}
+    for block in blocks:
+        looks.setdefault((block.y_power, block.degree), []).append(block)
+    return [_Combined(each) for each in looks.values()]
+
+
+def _column_range(column: DesignColumn, radius: float) -> tuple[float, float]:
+    """Smallest and largest value of a product of coded factors, inside the ball."""
+    low = high = 1.0
+    for factor in column.factors:
+        corners = [a * b for a in (low, high) for b in factor.range]
+        low, high = min(corners), max(corners)
+    return max(low, -radius), min(high, radius)
+
+
+def _from_shared(first: Release, release: Release) -> tuple[Floats, Floats]:
+    """Matrix and shift from the first release's scaled coefficients to this one's, through the user's units."""
+    first_matrix, first_shift = first.design.to_original_units()
+    matrix, shift = release.design.to_original_units()
+    inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    return inverse @ first_matrix, inverse @ (first_shift - shift)
+
+
+def _fixed_spread(release: Release, dispersion: object) -> float | None:
+    if release.family != "poisson":
+        if dispersion is not None:
+            raise InputError("dispersion", dispersion, f"{release.family} has none to set", "leave it out")
+        return None
+    if dispersion is None or dispersion == "infer":
+        return None
+    if isinstance(dispersion, bool) or not isinstance(dispersion, Real) or not 1 <= float(dispersion) < 1e6:
+        raise InputError("dispersion", dispersion, "must be 'infer' or a number of at least 1", "1 is Poisson")
+    return float(dispersion)

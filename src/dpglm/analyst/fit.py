@@ -1,0 +1,303 @@
+"""Fitting releases: one call, several releases jointly, or hundreds of one shape in one batched program."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
+from dpglm.analyst.model import ModelShape, Parameters, constrain, expected_data, table_coefficients
+from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
+from dpglm.analyst.sampler import (
+    Data,
+    Floats,
+    Laplace,
+    curvature,
+    evaluate,
+    find_modes,
+    sample_chains,
+    use_compilation_cache,
+)
+from dpglm.errors import InputError
+from dpglm.release_file import Release
+
+METHODS = ("nuts", "laplace")
+WARMUP = 300
+_FIRST_DRAWS, _MOST_DRAWS = 1_000, 8_000
+_LEAST_DRAWS = 4  # for an effective sample size
+_LARGEST_SEED = 2**63 - 1
+
+
+def fit(
+    releases: Release | Sequence[Release],
+    *,
+    link: str | None = None,
+    dispersion: float | str | None = None,
+    prior: Any = None,
+    moments: str = "exact",
+    noise_aware: bool = True,
+    method: str = "nuts",
+    draws: int | None = None,
+    chains: int = 4,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Fit:
+    """The posterior of the regression coefficients, given one release or several.
+
+    Parameters
+    ----------
+    releases
+        One release, or several: different datasets as independent tables with shared coefficients, releases of one
+        dataset as one table seen through several noises.
+    link
+        Logistic: "logit" (default) or "probit"; counts: "log" (default) or "softplus" (the paper's).
+    dispersion
+        Counts: "infer" (default), or a number; 1 is Poisson.
+    prior
+        None for independent normals in scaled coordinates, ``dpglm.NormalPrior``, ``dpglm.SphericalPrior``, or NumPyro
+        distributions by coefficient name.
+    moments
+        "exact" (default), "taylor" (the paper's expansion, for comparison) or "numeric" (quasi-random, slow).
+    noise_aware
+        False treats the release as if it were exact. For comparison only: its intervals are wrong.
+    method
+        "nuts" or "laplace": a Gaussian at the mode, in a second, with a diagnostic of when not to trust it.
+    draws
+        Draws a chain. Default: 1,000, and more until every coefficient has 1,000 effective ones.
+    """
+    given = (releases,) if isinstance(releases, Release) else _listed(releases)
+    _check(given, method, draws, chains, seed)
+    options = {"link": link, "dispersion": dispersion, "moments": moments, "noise_aware": bool(noise_aware)}
+    use_compilation_cache()
+    shape, data = assemble(given, prior=prior, **options)  # type: ignore[arg-type]
+    bar = _progress_bar(progress)
+    result = _fit_batch([given], shape, [data], method, draws, chains, seed, options, bar)[0]
+    for message in result.warnings:
+        warnings.warn(message, FitWarning, stacklevel=2)
+    return result
+
+
+def fit_many(
+    releases: Sequence[Release],
+    *,
+    link: str | None = None,
+    dispersion: float | str | None = None,
+    prior: Any = None,
+    moments: str = "exact",
+    noise_aware: bool = True,
+    method: str = "nuts",
+    draws: int | None = None,
+    chains: int = 4,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> list[Fit]:
+    """One fit for each release, all of one shape (formula, family, statistics), in one batched program.
+
+    For calibration, simulation and families of outcomes. Options are those of ``fit``; warnings are kept in each
+    fit instead of being raised.
+    """
+    each = _listed(releases)
+    _check(each, method, draws, chains, seed)
+    options = {"link": link, "dispersion": dispersion, "moments": moments, "noise_aware": bool(noise_aware)}
+    use_compilation_cache()
+    assembled = [assemble([release], prior=prior, **options) for release in each]  # type: ignore[arg-type]
+    shape = assembled[0][0]
+    for release, (other, _) in zip(each, assembled, strict=True):
+        if other != shape:
+            raise InputError("releases", release.formula, "has another shape than the first", "fit it by itself")
+    groups = [(release,) for release in each]
+    bar = _progress_bar(progress)
+    return _fit_batch(groups, shape, [data for _, data in assembled], method, draws, chains, seed, options, bar)
+
+
+def _fit_batch(
+    groups: Sequence[tuple[Release, ...]],
+    shape: ModelShape,
+    data: Sequence[Any],
+    method: str,
+    draws: int | None,
+    chains: int,
+    seed: int,
+    options: dict[str, Any],
+    progress: Callable[[int, int], None] | None,
+) -> list[Fit]:
+    together = stacked(data)
+    laplace = find_modes(shape, together, starts(shape, data))
+    units = np.stack([group[0].design.to_original_units()[0] for group in groups])
+    inflation = _inflation(shape, together, laplace, units)
+    if method == "laplace":
+        free, diagnostics = _laplace_draws(shape, together, laplace, draws or 4 * _FIRST_DRAWS, seed)
+    else:
+        free, diagnostics = _nuts_draws(shape, together, laplace, draws, chains, seed, progress)
+    results = []
+    for number, group in enumerate(groups):
+        parameters = _parameters(shape, data[number], free[number])
+        results.append(
+            Fit(
+                releases=group,
+                coefficients=np.asarray(parameters.coefficients),
+                spread=np.asarray(parameters.spread) if shape.has_spread else None,
+                predictor_stddev=_predictor_stddev(shape, data[number], parameters),
+                inflation=inflation[number],
+                diagnostics=diagnostics[number],
+                prior=shape.prior,
+                method=method,
+                options={**options, "chains": int(chains), "seed": int(seed)},
+            )
+        )
+    return results
+
+
+def _nuts_draws(
+    shape: ModelShape,
+    data: Data,
+    laplace: Laplace,
+    draws: int | None,
+    chains: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Floats, list[Diagnostics]]:
+    """Draws, extended where the first ones are too few and the user left their number open."""
+    wanted = draws or _FIRST_DRAWS
+    while True:
+        sampled = sample_chains(
+            shape, data, laplace, chains=chains, warmup=WARMUP, draws=wanted, seed=seed, progress=progress
+        )
+        diagnostics = []
+        for number in range(len(sampled.draws)):
+            ess_bulk, ess_tail, r_hat = convergence(sampled.draws[number, :, :, : len(shape.names)])
+            diagnostics.append(
+                Diagnostics(
+                    ess_bulk=ess_bulk,
+                    ess_tail=ess_tail,
+                    r_hat=r_hat,
+                    divergences=int(sampled.divergences[number]),
+                    acceptance=float(sampled.acceptance[number]),
+                    mode_converged=bool(laplace.converged[number]),
+                    pareto_k=None,
+                )
+            )
+        smallest = min(float(min(d.ess_bulk.min(), d.ess_tail.min())) for d in diagnostics)
+        if draws is not None or smallest >= WANTED_ESS or wanted >= _MOST_DRAWS:
+            return sampled.draws, diagnostics
+        enough = 1.2 * wanted * WANTED_ESS / max(np.nan_to_num(smallest), 50)
+        wanted = min(_MOST_DRAWS, int(np.ceil(enough / 500)) * 500)
+
+
+def _laplace_draws(
+    shape: ModelShape, data: Data, laplace: Laplace, draws: int, seed: int
+) -> tuple[Floats, list[Diagnostics]]:
+    """Draws from the Gaussian, with the tail index of the importance weights: above 0.7 it is not to be trusted."""
+    az = import_arviz()
+    rng = np.random.default_rng(seed)
+    posteriors, size = laplace.mode.shape
+    standard = rng.normal(size=(posteriors, draws, size))
+    free = laplace.mode[:, None] + np.einsum("rij,rcj->rci", laplace.factor, standard)
+    values, _ = evaluate(shape, data, free)
+    log_weights = values + 0.5 * np.sum(standard**2, axis=2)
+    diagnostics = []
+    for number in range(posteriors):
+        finite = np.where(np.isfinite(log_weights[number]), log_weights[number], -1e10)
+        _, pareto_k = az.psislw(finite - finite.max())
+        ones = np.ones(len(shape.names))
+        diagnostics.append(
+            Diagnostics(draws * ones, draws * ones, ones, 0, 1.0, bool(laplace.converged[number]), float(pareto_k))
+        )
+    return free[:, None], diagnostics
+
+
+def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
+    """Bulk and tail effective sample sizes and rank-normalised R-hat of draws of shape (chains, draws, coefficients).
+
+    One chain has no R-hat: not a number.
+    """
+    az = import_arviz()
+    dataset = az.convert_to_dataset({"x": draws})
+    parts = az.ess(dataset, method="bulk"), az.ess(dataset, method="tail"), az.rhat(dataset)
+    bulk, tail, r_hat = (np.atleast_1d(np.asarray(part["x"].values, dtype=np.float64)) for part in parts)
+    return bulk, tail, r_hat
+
+
+def _parameters(shape: ModelShape, data: Any, free: Floats) -> Parameters:
+    def one(point: Any) -> Parameters:
+        return constrain(shape, data, point)[0]
+
+    return jax.jit(jax.vmap(jax.vmap(one)))(free)  # type: ignore[no-any-return]
+
+
+def _predictor_stddev(shape: ModelShape, data: Any, parameters: Parameters) -> float:
+    """Posterior mean of sd(u), the largest among the tables."""
+    largest = 0.0
+    for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
+        mean_coefficients = np.asarray(parameters.coefficients).mean(axis=(0, 1))
+        covariance = np.asarray(its.covariance).mean(axis=(0, 1))
+        slopes = np.asarray(table_coefficients(table, its_data, mean_coefficients)[1])
+        largest = max(largest, float(np.sqrt(slopes @ covariance @ slopes)))
+    return largest
+
+
+def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -> Floats:
+    """Posterior standard deviation over the one that the same statistics would give without privacy noise.
+
+    Both at the mode, from the curvature for statistics that equal their expectation there, so that the noise in
+    the release itself does not enter. First in the user's units (``units`` takes scaled coefficients there), then in
+    scaled ones: (posteriors, 2, coefficients).
+    """
+    expected = jax.jit(jax.vmap(partial(expected_data, shape)))(data, laplace.mode)
+    silent = tuple(table._replace(noise_stddevs=NEGLIGIBLE_NOISE * (1 + 0 * table.noise_stddevs)) for table in expected)
+    noisy, ideal = (_coefficient_covariance(shape, version, laplace.mode) for version in (expected, silent))
+    ratios = [np.einsum("rij,rjk,rik->ri", turn, noisy, turn) / np.einsum("rij,rjk,rik->ri", turn, ideal, turn)
+              for turn in (units, np.broadcast_to(np.eye(units.shape[1]), units.shape))]  # fmt: skip
+    return np.asarray(np.sqrt(np.stack(ratios, axis=1)))
+
+
+def _coefficient_covariance(shape: ModelShape, data: Data, mode: Floats) -> Floats:
+    """Gaussian approximation at a point, carried from the free vector to the scaled coefficients."""
+    count = len(shape.names)
+    values, vectors = np.linalg.eigh(curvature(shape, data, mode))
+    part = vectors[:, :count]
+    free = np.einsum("rij,rj,rkj->rik", part, 1 / np.maximum(values, 1e-12), part)
+    slope = jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(mode[:, :count])
+    return np.asarray(np.einsum("rij,rjk,rlk->ril", slope, free, slope), dtype=np.float64)
+
+
+def _progress_bar(progress: bool | None) -> Callable[[int, int], None] | None:
+    """A progress bar on a terminal, unless it is switched off."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        return None
+
+    def show(done: int, total: int) -> None:
+        width = 40 * done // total
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\rsampling [{'#' * width}{'.' * (40 - width)}] {done}/{total}{end}")
+        sys.stderr.flush()
+
+    return show
+
+
+def _listed(releases: object) -> tuple[Any, ...]:
+    if not isinstance(releases, Iterable):
+        raise InputError("releases", type(releases).__name__, "must be releases", "use dpglm.load_release(path)")
+    return tuple(releases)
+
+
+def _check(releases: Sequence[Any], method: object, draws: object, chains: object, seed: object) -> None:
+    if not releases:
+        raise InputError("releases", releases, "must hold at least one release", "pass dpglm.load_release(path)")
+    for release in releases:
+        if not isinstance(release, Release):
+            raise InputError("releases", type(release).__name__, "must be a Release", "use dpglm.load_release(path)")
+    if method not in METHODS:
+        raise InputError("method", method, f"must be one of {', '.join(METHODS)}", "choose one of them")
+    for name, value, least in (("draws", draws, _LEAST_DRAWS), ("chains", chains, 1), ("seed", seed, 0)):
+        if name == "draws" and value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= _LARGEST_SEED:
+            raise InputError(name, value, f"must be a whole number of at least {least}", "correct it")

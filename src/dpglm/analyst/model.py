@@ -1,0 +1,317 @@
+"""The posterior density of a release: coefficients, spread, and the mean and covariance of each table's predictors.
+
+Tables with different dataset identities share coefficients and spread, and have predictors of their own. All
+parameters live in one unconstrained vector; ``log_density`` is a pure function of it and of arrays, so that it can
+be compiled once a shape, batched over chains and releases, and differentiated.
+
+Predictors. Public bounds are information: a column in [a, b] has its mean m there and a variance of at most
+(b - m)(m - a). So m is uniform on [a, b], the variance a uniform share of its largest value, correlations LKJ(2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.likelihood import log_likelihood
+from dpglm.analyst.oracle import numeric_moments
+from dpglm.analyst.outcomes import Outcome, outcome_integrals
+from dpglm.analyst.priors import Prior
+from dpglm.blocks import BlockShape
+
+Array = jax.Array
+
+# log(spread - 1) of counts and log(spread) of a linear outcome: normal with these means and standard deviations.
+_LOG_SPREAD_PRIOR = {"poisson": (0.0, 1.5), "linear": (-2.3, 1.5)}
+_LKJ_CONCENTRATION = 2.0
+_NUMERIC_POINTS = 2**11  # quasi-random rows a likelihood of moments="numeric"
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """What is static about one table's release: block list, outcome, dimension, offset, and whether means are zero."""
+
+    blocks: tuple[BlockShape, ...]
+    outcome: Outcome
+    dimension: int
+    has_intercept: bool
+    has_offset: bool
+    zero_mean: bool
+
+    @property
+    def size(self) -> int:
+        """Free parameters of the predictors' distribution."""
+        d = self.dimension
+        return (0 if self.zero_mean else d) + d + d * (d - 1) // 2
+
+    @property
+    def largest_q(self) -> int:
+        return 2 * max(block.y_power for block in self.blocks)
+
+
+class TableData(NamedTuple):
+    """What is dynamic: arrays. ``matrix`` and ``shift`` take the shared coefficients to this table's scaled ones."""
+
+    observed: tuple[Array, ...]
+    num_rows: Array
+    noise_stddevs: Array
+    lower: Array
+    upper: Array
+    matrix: Array
+    shift: Array
+    offset: Array
+    spread_scale: Array
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Everything that decides which program is compiled."""
+
+    names: tuple[str, ...]
+    tables: tuple[TableShape, ...]
+    prior: Prior
+    fixed_spread: float | None
+    moments: str
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether a spread is inferred."""
+        return self.tables[0].outcome.family_name in _LOG_SPREAD_PRIOR and self.fixed_spread is None
+
+    @property
+    def size(self) -> int:
+        return len(self.names) + int(self.has_spread) + sum(table.size for table in self.tables)
+
+
+class TableParameters(NamedTuple):
+    """The distribution of one table's predictors."""
+
+    mean: Array
+    covariance: Array
+
+
+class Parameters(NamedTuple):
+    """A point of the model: shared coefficients (scaled units of the first table), spread, predictors."""
+
+    coefficients: Array
+    spread: Array
+    tables: tuple[TableParameters, ...]
+
+
+def log_density(shape: ModelShape, data: Sequence[TableData], free: Array) -> Array:
+    """Log posterior density of the unconstrained vector, up to a constant."""
+    parameters, log_prior = constrain(shape, data, free)
+    for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
+        log_prior += _table_log_likelihood(shape, table, its_data, its, parameters)
+    return log_prior
+
+
+def _table_log_likelihood(
+    shape: ModelShape, table: TableShape, data: TableData, its: TableParameters, parameters: Parameters
+) -> Array:
+    intercept, slopes = table_coefficients(table, data, parameters.coefficients)
+    spread = parameters.spread * data.spread_scale
+    if shape.moments == "numeric":
+        mean, covariance = numeric_moments(
+            table.blocks, intercept, slopes, its.mean, its.covariance, table.outcome, spread,
+            points=_NUMERIC_POINTS, clamp_to_box=True,
+        )  # fmt: skip
+        observed = isometric(table, data.observed)
+        return dense_normal(observed, data.num_rows, _per_statistic(table, data), mean, covariance)
+    w = its.covariance @ slopes
+    integrals = outcome_integrals(
+        table.outcome, intercept + its.mean @ slopes, slopes @ w, spread, table.largest_q, method=shape.moments
+    )
+    return log_likelihood(
+        table.blocks, data.observed, data.num_rows, data.noise_stddevs, its.mean, its.covariance, w, integrals
+    )
+
+
+def isometric(table: TableShape, observed: tuple[Array, ...]) -> Array:
+    """Observed blocks, as ``likelihood.prepare`` lays them out, as one vector in isometric coordinates."""
+    parts = []
+    for block, value in zip(table.blocks, observed, strict=True):
+        plain = value[np.triu_indices(table.dimension)] if block.degree == 2 else jnp.ravel(value)
+        parts.append(plain * np.sqrt(block.multiplicities(table.dimension)))
+    return jnp.concatenate(parts)
+
+
+def expected_data(shape: ModelShape, data: Sequence[TableData], free: Array) -> tuple[TableData, ...]:
+    """The data with every observed block replaced by its expectation at a point (exact moments, degrees up to 2)."""
+    parameters, _ = constrain(shape, data, free)
+    replaced = []
+    for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
+        intercept, slopes = table_coefficients(table, its_data, parameters.coefficients)
+        w, m = its.covariance @ slopes, its.mean
+        spread = parameters.spread * its_data.spread_scale
+        method = "exact" if shape.moments == "numeric" else shape.moments
+        table_h = outcome_integrals(
+            table.outcome, intercept + m @ slopes, slopes @ w, spread, table.largest_q, method=method
+        )
+        observed = []
+        for block, old in zip(table.blocks, its_data.observed, strict=True):
+            h = table_h[block.y_power]
+            if block.degree == 0:
+                expected = h[0]
+            elif block.degree == 1:
+                expected = h[0] * m + h[1] * w
+            elif block.degree == 2:
+                expected = h[0] * (its.covariance + jnp.outer(m, m)) + h[1] * (jnp.outer(w, m) + jnp.outer(m, w))
+                expected += h[2] * jnp.outer(w, w)
+            else:
+                expected = old / its_data.num_rows
+            observed.append(its_data.num_rows * expected)
+        replaced.append(its_data._replace(observed=tuple(observed)))
+    return tuple(replaced)
+
+
+def _per_statistic(table: TableShape, data: TableData) -> Array:
+    sizes = [block.size(table.dimension) for block in table.blocks]
+    return jnp.repeat(data.noise_stddevs, np.array(sizes), total_repeat_length=sum(sizes))
+
+
+def dense_normal(observed: Array, num_rows: Array, noise_stddevs: Array, mean: Array, covariance: Array) -> Array:
+    """log Normal(observed; N mean, N covariance + noise), all in isometric coordinates."""
+    root = jnp.sqrt(num_rows)
+    factor = jnp.linalg.cholesky(covariance + jnp.diag((noise_stddevs / root) ** 2))
+    white = jax.scipy.linalg.solve_triangular(factor, (observed - num_rows * mean) / root, lower=True)
+    return -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+def table_coefficients(table: TableShape, data: TableData, coefficients: Array) -> tuple[Array, Array]:
+    """Intercept and slopes of one table in its own scaled units; the offset's known slope comes last."""
+    own = data.matrix @ coefficients + data.shift
+    intercept, slopes = (own[0], own[1:]) if table.has_intercept else (jnp.zeros(()), own)
+    return intercept, jnp.append(slopes, data.offset) if table.has_offset else slopes
+
+
+def constrain(shape: ModelShape, data: Sequence[TableData], free: Array) -> tuple[Parameters, Array]:
+    """The parameters that a free vector stands for, and their log prior density (Jacobians included)."""
+    position = len(shape.names)
+    coefficients, log_prior = shape.prior.constrain(shape.names, free[:position])
+    spread = jnp.asarray(1.0 if shape.fixed_spread is None else shape.fixed_spread)
+    if shape.has_spread:
+        family = shape.tables[0].outcome.family_name
+        center, scale = _LOG_SPREAD_PRIOR[family]
+        spread = jnp.exp(free[position]) + (1.0 if family == "poisson" else 0.0)
+        log_prior += -0.5 * ((free[position] - center) / scale) ** 2
+        position += 1
+    tables = []
+    for table, its_data in zip(shape.tables, data, strict=True):
+        its, its_prior = _predictors(table, its_data, free[position : position + table.size])
+        position += table.size
+        tables.append(its)
+        log_prior += its_prior
+    return Parameters(coefficients, spread, tuple(tables)), log_prior
+
+
+def _predictors(table: TableShape, data: TableData, free: Array) -> tuple[TableParameters, Array]:
+    d = table.dimension
+    if table.zero_mean:
+        mean, log_prior = jnp.zeros(d), jnp.zeros(())
+    else:
+        share = jax.nn.sigmoid(free[:d])
+        mean = data.lower + (data.upper - data.lower) * share
+        log_prior = jnp.sum(jax.nn.log_sigmoid(free[:d]) + jax.nn.log_sigmoid(-free[:d]))
+        free = free[d:]
+    largest = _largest_variance(table, data.lower, data.upper, mean)
+    variances = largest * jax.nn.sigmoid(free[:d])
+    log_prior += jnp.sum(jax.nn.log_sigmoid(free[:d]) + jax.nn.log_sigmoid(-free[:d]))
+    factor, its_prior = _correlation_factor(free[d:], d)
+    scaled = jnp.sqrt(variances)[:, None] * factor
+    return TableParameters(mean, scaled @ scaled.T), log_prior + its_prior
+
+
+def _largest_variance(table: TableShape, lower: Any, upper: Any, mean: Any) -> Any:
+    """(b - m)(m - a): attained when all mass sits at the ends (Bhatia & Davis 2000)."""
+    return jnp.maximum(lower**2, upper**2) if table.zero_mean else (upper - mean) * (mean - lower)
+
+
+def _correlation_factor(free: Array, d: int) -> tuple[Array, Array]:
+    """Cholesky factor of a correlation matrix from partial correlations tanh(free), with LKJ's log density.
+
+    Row by row, L_ij = z_ij sqrt(1 - sum of squares so far) (Lewandowski, Kurowicka & Joe 2009; Stan's transform).
+    The LKJ density of the factor is prod_i L_ii^(d - i + 2 eta - 2) for rows i = 2..d, counted from 1.
+    """
+    if d == 1:
+        return jnp.ones((1, 1)), jnp.zeros(())
+    rows, columns = np.tril_indices(d, -1)
+    partial = jnp.zeros((d, d)).at[rows, columns].set(jnp.tanh(free))
+    # log(1 - tanh^2) in a form that does not underflow
+    log_slope = 2 * (jnp.log(2.0) - free - jax.nn.softplus(-2 * free))
+    # log_left[i, j] = sum_{k<j} log(1 - z_ik^2): what is left of row i's unit length before column j
+    log_left = jnp.cumsum(jnp.zeros((d, d)).at[rows, columns + 1].set(log_slope), axis=1)
+    factor = (partial + jnp.eye(d)) * jnp.exp(log_left / 2)
+    log_jacobian = jnp.sum(log_slope) + 0.5 * jnp.sum(log_left[rows, columns])
+    exponents = jnp.asarray(d - np.arange(2, d + 1) + 2 * _LKJ_CONCENTRATION - 2)
+    return factor, log_jacobian + 0.5 * jnp.sum(exponents * jnp.diagonal(log_left)[1:])
+
+
+def initial_point(shape: ModelShape, data: Sequence[TableData]) -> npt.NDArray[np.float64]:
+    """A start from the noisy moments.
+
+    Means and covariances read off, slopes zero, the intercept at the outcome's mean.
+    """
+    parts = [np.zeros(len(shape.names))]
+    if shape.has_spread:
+        parts.append(np.array([_LOG_SPREAD_PRIOR[shape.tables[0].outcome.family_name][0]]))
+    parts += [_initial_predictors(table, its) for table, its in zip(shape.tables, data, strict=True)]
+    coefficients = np.zeros(len(shape.names))
+    if shape.names[0] == "Intercept":
+        coefficients[0] = _initial_intercept(shape.tables[0], data[0])
+    parts[0] = np.asarray(shape.prior.unconstrain(shape.names, jnp.asarray(coefficients)))
+    return np.concatenate(parts)
+
+
+def _initial_intercept(table: TableShape, data: TableData) -> float:
+    pairs = {(block.y_power, block.degree): number for number, block in enumerate(table.blocks)}
+    if (1, 0) not in pairs:
+        return 0.0
+    low, high = table.outcome.low, table.outcome.high
+    mean = float(data.observed[pairs[1, 0]]) / float(data.num_rows)
+    mean = float(np.clip(mean, low + 0.02 * (high - low), high - 0.02 * (high - low)))
+    if table.outcome.family_name == "logistic":
+        return 2 * float(np.arctanh(mean)) if table.outcome.link == "logit" else float(np.sqrt(2 / np.pi) * 1.5 * mean)
+    if table.outcome.family_name == "poisson":
+        return float(np.log(mean)) if table.outcome.link == "log" else float(np.log(np.expm1(mean)))
+    return mean
+
+
+def _initial_predictors(table: TableShape, data: TableData) -> npt.NDArray[np.float64]:
+    d, rows = table.dimension, float(data.num_rows)
+    lower, upper = np.asarray(data.lower), np.asarray(data.upper)
+    pairs = {(block.y_power, block.degree): np.asarray(z) for block, z in zip(table.blocks, data.observed, strict=True)}
+    margin = 0.05 * (upper - lower)
+    if table.zero_mean:
+        mean = np.zeros(d)
+    else:
+        mean = np.clip(pairs[0, 1] / rows, lower + margin, upper - margin) if (0, 1) in pairs else (lower + upper) / 2
+    largest = np.asarray(_largest_variance(table, lower, upper, mean))
+    covariance = pairs[0, 2] / rows - np.outer(mean, mean) if (0, 2) in pairs else np.diag(largest / 3)
+    shares = np.clip(np.diag(covariance) / largest, 0.05, 0.95)
+    scale = np.sqrt(shares * largest)
+    correlation = covariance / np.outer(scale, scale)
+    np.fill_diagonal(correlation, 1.0)
+    values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+    correlation = (vectors * np.maximum(values, 0.1)) @ vectors.T
+    root = np.sqrt(np.diag(correlation))
+    factor = np.linalg.cholesky(0.9 * correlation / np.outer(root, root) + 0.1 * np.eye(d))
+    partial = []
+    for i in range(1, d):  # invert the transform row by row
+        left = 1.0
+        for j in range(i):
+            z = factor[i, j] / np.sqrt(left)
+            partial.append(np.arctanh(np.clip(z, -0.95, 0.95)))
+            left *= 1 - z**2
+    free_mean = [] if table.zero_mean else [_logit((mean - lower) / (upper - lower))]
+    return np.concatenate([*free_mean, _logit(shares), np.array(partial)])
+
+
+def _logit(share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.asarray(np.log(share) - np.log1p(-share))

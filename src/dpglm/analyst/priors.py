@@ -1,0 +1,171 @@
+"""Priors of the coefficients, in scaled coordinates: bounds map to [-1, 1], so one default suits all columns.
+
+Each prior maps an unconstrained vector to coefficients and gives the log density there, Jacobian included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dpglm.errors import InputError
+
+jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+
+Array = jax.Array
+
+
+def _check_scale(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(name, value, "must be a number above 0", "correct it")
+
+
+@dataclass(frozen=True)
+class NormalPrior:
+    """Independent normals with mean zero: the default."""
+
+    slopes: float = 2.5
+    intercept: float = 5.0
+
+    def __post_init__(self) -> None:
+        _check_scale("slopes", self.slopes)
+        _check_scale("intercept", self.intercept)
+
+    def scales(self, names: tuple[str, ...]) -> Array:
+        """Standard deviation of each coefficient."""
+        return jnp.array([self.intercept if name == "Intercept" else self.slopes for name in names])
+
+    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
+        """Coefficients, and their log density as a function of the free vector."""
+        scales = self.scales(names)
+        constant = -jnp.sum(jnp.log(scales)) - 0.5 * len(names) * math.log(2 * math.pi)
+        return free, constant - 0.5 * jnp.sum((free / scales) ** 2)
+
+    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+        """The free vector of some coefficients."""
+        return coefficients
+
+    def sample(self, names: tuple[str, ...], key: Array) -> Array:
+        """One draw."""
+        return self.scales(names) * jax.random.normal(key, (len(names),))
+
+
+@dataclass(frozen=True)
+class SphericalPrior:
+    """The paper's prior: uniform direction, squared norm chi-square(d) truncated above at a *public* bound.
+
+    A standard normal has just this direction and norm, so the slopes are a standard normal restricted to a ball.
+    """
+
+    largest_squared_norm: float
+    intercept: float = 5.0
+
+    def __post_init__(self) -> None:
+        _check_scale("largest_squared_norm", self.largest_squared_norm)
+        _check_scale("intercept", self.intercept)
+
+    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
+        """The ball is covered by v -> v sqrt(s / (1 + v'v)); its log Jacobian is -(d + 2)/2 log(1 + v'v) + const."""
+        first = int(names[0] == "Intercept")
+        slopes, dimension = free[first:], len(names) - first
+        squared = jnp.sum(slopes**2)
+        inside = slopes * jnp.sqrt(self.largest_squared_norm / (1 + squared))
+        density = -0.5 * jnp.sum(inside**2) - (dimension + 2) / 2 * jnp.log1p(squared)
+        if first:
+            density += -0.5 * (free[0] / self.intercept) ** 2
+        return jnp.concatenate([free[:first], inside]), density
+
+    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+        """The inverse; points outside the ball go to 0.9 of its radius."""
+        first = int(names[0] == "Intercept")
+        slopes = coefficients[first:]
+        share = jnp.minimum(jnp.sum(slopes**2) / self.largest_squared_norm, 0.81)
+        slopes = slopes * jnp.sqrt(share * self.largest_squared_norm / jnp.maximum(jnp.sum(slopes**2), 1e-300))
+        return jnp.concatenate([coefficients[:first], slopes / jnp.sqrt(self.largest_squared_norm * (1 - share))])
+
+    def sample(self, names: tuple[str, ...], key: Array) -> Array:
+        """One draw: the squared norm by inverting its truncated distribution function."""
+        from scipy.stats import chi2
+
+        first = int(names[0] == "Intercept")
+        dimension = len(names) - first
+        direction_key, norm_key, intercept_key = jax.random.split(key, 3)
+        direction = jax.random.normal(direction_key, (dimension,))
+        share = float(jax.random.uniform(norm_key)) * chi2.cdf(self.largest_squared_norm, dimension)
+        slopes = direction / jnp.linalg.norm(direction) * math.sqrt(chi2.ppf(share, dimension))
+        return jnp.concatenate([self.intercept * jax.random.normal(intercept_key, (first,)), slopes])
+
+
+@dataclass(frozen=True)
+class CustomPrior:
+    """Any NumPyro distribution a coefficient, by name; the others keep the default. Scaled coordinates."""
+
+    distributions: tuple[tuple[str, Any], ...]
+    others: NormalPrior = NormalPrior()
+
+    def _each(self, names: tuple[str, ...]) -> list[Any]:
+        import numpyro.distributions as dist
+
+        given = dict(self.distributions)
+        defaults = self.others.scales(names)
+        return [given.get(name, dist.Normal(0.0, scale)) for name, scale in zip(names, defaults, strict=True)]
+
+    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
+        """Each coefficient through the bijection to its distribution's support."""
+        from numpyro.distributions import biject_to
+
+        values, density = [], jnp.zeros(())
+        for distribution, position in zip(self._each(names), range(len(names)), strict=True):
+            transform = biject_to(distribution.support)
+            value = transform(free[position])
+            density += distribution.log_prob(value) + transform.log_abs_det_jacobian(free[position], value)
+            values.append(value)
+        return jnp.stack(values), density
+
+    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+        """The inverse where it exists, zero elsewhere."""
+        from numpyro.distributions import biject_to
+
+        free = [biject_to(d.support).inv(c) for d, c in zip(self._each(names), coefficients, strict=True)]
+        return jnp.nan_to_num(jnp.stack(free), nan=0.0, posinf=0.0, neginf=0.0)
+
+    def sample(self, names: tuple[str, ...], key: Array) -> Array:
+        """One draw."""
+        keys = jax.random.split(key, len(names))
+        return jnp.stack([d.sample(k) for d, k in zip(self._each(names), keys, strict=True)])
+
+
+Prior = NormalPrior | SphericalPrior | CustomPrior
+
+
+def prior_of(prior: object, names: tuple[str, ...]) -> Prior:
+    """What a user may pass as ``prior=``: None, "normal", a prior of this module, or {coefficient: distribution}."""
+    if prior is None or (isinstance(prior, str) and prior == "normal"):
+        return NormalPrior()
+    if isinstance(prior, Mapping):
+        prior = CustomPrior(tuple(prior.items()))
+    if isinstance(prior, CustomPrior):
+        for name, distribution in prior.distributions:
+            _check_custom(name, distribution, names)
+    elif not isinstance(prior, NormalPrior | SphericalPrior):
+        raise InputError(
+            "prior", prior, "must be None, 'normal', a prior or {coefficient: NumPyro distribution}", "correct it"
+        )
+    return prior
+
+
+def _check_custom(name: str, distribution: object, names: tuple[str, ...]) -> None:
+    """One scalar, continuous distribution for a coefficient that exists."""
+    from numpyro.distributions import Distribution
+
+    if name not in names:
+        raise InputError("prior", name, f"is not a coefficient of this model ({', '.join(names)})", "correct it")
+    continuous = isinstance(distribution, Distribution) and not distribution.support.is_discrete
+    if not continuous or distribution.shape() != ():  # type: ignore[attr-defined]
+        rule = "must be a continuous NumPyro distribution of one number"
+        raise InputError(f"prior[{name!r}]", distribution, rule, "write for example dist.Normal(0, 1)")

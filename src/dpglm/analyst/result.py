@@ -1,0 +1,442 @@
+"""Fit: the posterior as analysts use it. Summary in the user's units, ArviZ data, prediction, contrasts, saving."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior
+from dpglm.errors import FileError, InputError
+from dpglm.formula import Design
+from dpglm.release_file import Release, read_release, write_atomically
+from dpglm.schema import Column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+FIT_FORMAT = "dpglm-fit"
+FIT_VERSION = 1
+UNITS = ("original", "scaled")
+WANTED_ESS = 1_000
+_LARGEST_R_HAT, _LARGEST_PARETO_K = 1.01, 0.7
+_COMFORTABLE_STDDEV = 6.0
+_PRIOR_SHARE = 0.8
+_LARGEST_FILE = 2**31
+
+
+class FitWarning(UserWarning):
+    """Something about a fit that its reader should know."""
+
+
+def import_arviz() -> Any:
+    """ArviZ, without the announcement of its next version that it makes once a day."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """What the sampler says about itself, by coefficient. A Laplace approximation's ``pareto_k`` above 0.7 is bad."""
+
+    ess_bulk: Floats
+    ess_tail: Floats
+    r_hat: Floats
+    divergences: int
+    acceptance: float
+    mode_converged: bool
+    pareto_k: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Draws of the coefficients, (chains, draws, coefficients), in scaled units, with what they came from.
+
+    ``inflation`` is (2, coefficients): in the user's units, then in scaled ones.
+    """
+
+    releases: tuple[Release, ...]
+    coefficients: Floats
+    spread: Floats | None
+    predictor_stddev: float
+    inflation: Floats
+    diagnostics: Diagnostics
+    prior: Prior
+    method: str
+    options: dict[str, Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The coefficients: ``Intercept`` first, then the terms in formula order."""
+        return self.releases[0].design.coefficient_names
+
+    def draws(self, units: str = "original") -> Floats:
+        """Draws of the coefficients, (chains, draws, coefficients), in the user's units or scaled."""
+        if units not in UNITS:
+            raise InputError("units", units, f"must be one of {', '.join(UNITS)}", "correct it")
+        if units == "scaled":
+            return self.coefficients
+        matrix, shift = self.releases[0].design.to_original_units()
+        return np.asarray(self.coefficients @ matrix.T + shift)
+
+    def summary(self, prob: float = 0.95, units: str = "original") -> pd.DataFrame:
+        """One row a coefficient: mean, sd, intervals, P(sign), significance, privacy inflation, ess, r_hat.
+
+        ``lower`` and ``upper`` are equal-tailed. ``p_sign`` is the probability of the more probable sign.
+        ``significant`` says whether the interval excludes zero. ``inflation`` is how many times wider the interval
+        is than without privacy noise at the same number of rows.
+        """
+        import pandas as pd
+
+        table = pd.DataFrame([_describe(draws, prob) for draws in _flat(self.draws(units)).T], index=list(self.names))
+        ratio = self._ratio_name()
+        if ratio is not None and units == "original":
+            for column, source in ((ratio, "median"), (f"{ratio}_lower", "lower"), (f"{ratio}_upper", "upper")):
+                table[column] = np.exp(np.clip(table[source], -700, 700))
+        table["inflation"] = self.inflation[UNITS.index(units)]
+        table["ess"] = np.minimum(self.diagnostics.ess_bulk, self.diagnostics.ess_tail)
+        table["r_hat"] = self.diagnostics.r_hat
+        table.index.name = "coefficient"
+        return table.drop(columns="median")
+
+    def contrast(self, weights: Mapping[str, float], prob: float = 0.95) -> pd.Series:
+        """A linear combination of coefficients in the user's units, for example ten years of age: ``{"age": 10}``."""
+        import pandas as pd
+
+        vector = np.zeros(len(self.names))
+        for name, weight in weights.items():
+            if name not in self.names:
+                raise InputError("weights", name, f"must be among {', '.join(self.names)}", "correct the name")
+            if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
+                raise InputError(f"weights[{name!r}]", weight, "must be a finite number", "correct it")
+            vector[self.names.index(name)] = float(weight)
+        return pd.Series(_describe(_flat(self.draws()) @ vector, prob)).drop("median")
+
+    def predict(self, rows: Any, *, prob: float = 0.95, release: int = 0) -> pd.DataFrame:
+        """E[y | row] for new rows: posterior mean and interval of a probability, an expected count or a mean.
+
+        ``rows`` is a DataFrame or a dict of columns in the user's units; numbers outside their declared bounds are
+        clamped, as the table's were. With several releases, ``release`` says whose offset and coding to use.
+        """
+        import pandas as pd
+
+        if release not in range(len(self.releases)):
+            raise InputError("release", release, f"must be 0 to {len(self.releases) - 1}", "correct it")
+        tail = _tail(prob)
+        design = self.releases[release].design
+        x = _coded_rows(rows, design)
+        matrix, shift = design.to_original_units()
+        own = np.linalg.solve(matrix, (_flat(self.draws()) - shift).T)  # this release's scaled coefficients
+        intercept, slopes = (own[0], own[1:]) if design.intercept else (0.0, own)
+        u = intercept + x[:, : len(slopes)] @ slopes
+        if design.offset is not None:
+            scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
+            u = u + (x[:, -1] * design.offset.factors[0].scale / scale)[:, None]
+        mean = self._inverse_link(u)
+        if design.family.coding == "scaled":
+            mean = design.outcome.center + design.outcome.scale * mean
+        lower, upper = np.quantile(mean, [tail, 1 - tail], axis=1)
+        return pd.DataFrame({"mean": mean.mean(axis=1), "sd": mean.std(axis=1), "lower": lower, "upper": upper})
+
+    @property
+    def posterior(self) -> Any:
+        """ArviZ data with a ``posterior`` group in the user's units, and the privacy facts as attributes."""
+        az = import_arviz()
+        draws = self.draws()
+        data: dict[str, Any] = {"coefficient": draws}
+        if self.spread is not None:
+            data["spread"] = self.spread
+        inference = az.from_dict(posterior=data, coords={"term": list(self.names)}, dims={"coefficient": ["term"]})
+        inference.posterior.attrs.update(self._facts())
+        return inference
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of this fit should know, in plain words."""
+        return tuple(_warnings(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write one file (arrays and text only; nothing in it is executed on reading)."""
+        facts = {
+            "format": FIT_FORMAT,
+            "version": FIT_VERSION,
+            "method": self.method,
+            "options": self.options,
+            "predictor_stddev": self.predictor_stddev,
+            "diagnostics": {
+                "divergences": self.diagnostics.divergences,
+                "acceptance": self.diagnostics.acceptance,
+                "mode_converged": self.diagnostics.mode_converged,
+                "pareto_k": self.diagnostics.pareto_k,
+            },
+            "prior": _prior_facts(self.prior),
+            "releases": [release.to_json() for release in self.releases],
+        }
+        arrays: dict[str, Any] = {
+            "coefficients": self.coefficients,
+            "inflation": self.inflation,
+            "ess_bulk": self.diagnostics.ess_bulk,
+            "ess_tail": self.diagnostics.ess_tail,
+            "r_hat": self.diagnostics.r_hat,
+            "spread": np.zeros(0) if self.spread is None else self.spread,
+            "facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
+        }
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)
+        write_atomically(Path(path), buffer.getvalue())
+
+    def __str__(self) -> str:
+        lines = [repr(self), self.summary().round(4).to_string()]
+        return "\n".join(lines + [f"note: {warning}" for warning in self.warnings])
+
+    def __repr__(self) -> str:
+        chains, draws, _ = self.coefficients.shape
+        formula, count = self.releases[0].formula, len(self.releases)
+        return f"Fit({formula!r}, {count} release(s), {self.method}, {chains} x {draws} draws)"
+
+    def _inverse_link(self, u: Floats) -> Floats:
+        """E[y | u] before any clamp, in 0/1 for two levels."""
+        from scipy.special import expit, ndtr
+
+        inverse = {"logit": expit, "probit": ndtr, "log": np.exp, "softplus": lambda v: np.logaddexp(0, v)}
+        return np.asarray(inverse.get(self._link(), lambda v: v)(u))
+
+    def _link(self) -> str:
+        defaults = {"logistic": "logit", "poisson": "log", "linear": "identity"}
+        return self.options.get("link") or defaults[self.releases[0].family]
+
+    def _ratio_name(self) -> str | None:
+        return {"logit": "odds_ratio", "log": "rate_ratio"}.get(self._link())
+
+    def _facts(self) -> dict[str, Any]:
+        first = self.releases[0]
+        return {
+            "formula": first.formula,
+            "family": first.family,
+            "epsilon": [release.privacy.epsilon for release in self.releases],
+            "delta": [release.privacy.delta for release in self.releases],
+            "mu": [release.privacy.mu for release in self.releases],
+            "rows": [release.num_rows for release in self.releases],
+            "release_ids": [release.id for release in self.releases],
+            "dataset_ids": [release.dataset_id for release in self.releases],
+        }
+
+
+def load_fit(path: str | Path) -> Fit:
+    """Read a file written by ``Fit.save``."""
+
+    def wrong(rule: str) -> FileError:
+        return FileError("fit", str(path), rule, "write it again with Fit.save")
+
+    try:
+        if Path(path).stat().st_size > _LARGEST_FILE:
+            raise wrong("is larger than a fit can be")
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        facts = json.loads(arrays.pop("facts").tobytes().decode())
+    except OSError as error:
+        raise wrong(f"cannot be read ({error.strerror or 'not a fit'})") from None
+    except FileError:
+        raise
+    except Exception:  # zip, NumPy and JSON readers fail in many ways on a damaged file
+        raise wrong("is not a whole fit file") from None
+    if not isinstance(facts, dict) or facts.get("format") != FIT_FORMAT:
+        raise wrong("is not a dpglm fit")
+    if facts.get("version") != FIT_VERSION:
+        raise wrong(f"has version {facts.get('version')}, this dpglm reads {FIT_VERSION}")
+    try:
+        releases = tuple(read_release(text, f"{path}: release") for text in facts["releases"])
+        diagnostics = Diagnostics(arrays["ess_bulk"], arrays["ess_tail"], arrays["r_hat"], **facts["diagnostics"])
+        spread = arrays["spread"] if arrays["spread"].size else None
+        fit = Fit(
+            releases, arrays["coefficients"], spread, float(facts["predictor_stddev"]), arrays["inflation"],
+            diagnostics, _prior_from(facts["prior"]), facts["method"], facts["options"],
+        )  # fmt: skip
+        _check_consistent(fit)
+    except FileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        raise wrong("is not a whole fit file") from None
+    return fit
+
+
+def _check_consistent(fit: Fit) -> None:
+    """Raise ValueError where a file's parts do not belong together."""
+    count = len(fit.names)
+    diagnostics = fit.diagnostics
+    by_coefficient = (diagnostics.ess_bulk, diagnostics.ess_tail, diagnostics.r_hat)
+    shapes = {
+        "coefficients": fit.coefficients.ndim == 3 and fit.coefficients.shape[2] == count and fit.coefficients.size > 0,
+        "spread": fit.spread is None or fit.spread.shape == fit.coefficients.shape[:2],
+        "inflation": fit.inflation.shape == (len(UNITS), count),
+        "diagnostics": all(each.shape == (count,) for each in by_coefficient),
+        "numbers": all(each.dtype == np.float64 for each in (fit.coefficients, fit.inflation, *by_coefficient)),
+        "finite": bool(np.isfinite(fit.coefficients).all()),
+        "method": isinstance(fit.method, str),
+        "link": isinstance(fit.options, dict) and fit._link() in ("logit", "probit", "log", "softplus", "identity"),
+        "pareto_k": diagnostics.pareto_k is None or isinstance(diagnostics.pareto_k, float),
+    }
+    wrong = [name for name, right in shapes.items() if not right]
+    if wrong:
+        raise ValueError(", ".join(wrong))
+
+
+def _flat(draws: Floats) -> Floats:
+    return draws.reshape(-1, draws.shape[-1])
+
+
+def _tail(prob: object) -> float:
+    """Probability on each side of an equal-tailed interval."""
+    if isinstance(prob, bool) or not isinstance(prob, Real) or not 0 < float(prob) < 1:
+        raise InputError("prob", prob, "must lie between 0 and 1", "write for example prob=0.95")
+    return (1 - float(prob)) / 2
+
+
+def _describe(draws: Floats, prob: float) -> dict[str, Any]:
+    az = import_arviz()
+    tail = _tail(prob)
+    lower, median, upper = np.quantile(draws, [tail, 0.5, 1 - tail])
+    hdi = az.hdi(np.asarray(draws), hdi_prob=prob)
+    positive = float(np.mean(draws > 0))
+    return {
+        "mean": draws.mean(),
+        "sd": draws.std(ddof=1),
+        "lower": lower,
+        "upper": upper,
+        "median": median,
+        "hdi_lower": hdi[0],
+        "hdi_upper": hdi[1],
+        "p_sign": max(positive, 1 - positive),
+        "significant": bool(lower > 0 or upper < 0),
+    }
+
+
+def _coded_rows(rows: Any, design: Design) -> Floats:
+    """New rows in the table's coding, (rows, dimension): numbers clamped to their bounds, levels by their position."""
+    if not hasattr(rows, "columns") and not isinstance(rows, Mapping):
+        raise InputError("rows", type(rows).__name__, "must be a DataFrame or a dict of columns", "correct the rows")
+    available = list(rows.columns) if hasattr(rows, "columns") else list(rows)
+    needed = dict.fromkeys(name for column in design.columns for f in column.factors for name in f.column_names)
+    values = {}
+    for name in needed:
+        if name not in available:
+            raise InputError("rows", name, "is needed to predict", "add the column")
+        values[name] = _coded_cells(np.atleast_1d(np.asarray(rows[name])), design.schema.columns[name])
+    lengths = {len(value) for value in values.values()}
+    if len(lengths) != 1:
+        raise InputError("rows", sorted(lengths), "columns must be equally long", "correct the rows")
+    return design.predictors(values, lengths.pop()).T
+
+
+def _coded_cells(cells: npt.NDArray[Any], column: Column) -> Floats:
+    if column.has_levels:
+        return np.array([_position(cell, column) for cell in cells], dtype=np.float64)
+    try:
+        numbers = cells.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"rows[{column.name!r}]", str(cells[0]), "must be numbers", "correct the column") from None
+    if not np.isfinite(numbers).all():
+        raise InputError(f"rows[{column.name!r}]", "NaN or infinity", "must be finite", "fill missing values first")
+    return np.clip(numbers, column.lower, column.upper)
+
+
+def _position(cell: Any, column: Column) -> int:
+    """Position among the levels, by text; 1.0 is the level 1, as it is for the custodian."""
+    texts = [str(level) for level in column.levels]
+    text = str(cell)
+    if text not in texts and text.endswith(".0"):
+        text = text[:-2]
+    if text not in texts:
+        raise InputError(f"rows[{column.name!r}]", text, f"must be one of {list(column.levels)}", "correct it")
+    return texts.index(text)
+
+
+def _warnings(fit: Fit) -> list[str]:
+    messages = []
+    diagnostics, names = fit.diagnostics, fit.names
+    if fit.method == "nuts":
+        if float(np.max(diagnostics.r_hat)) > _LARGEST_R_HAT:
+            messages.append(f"R-hat reaches {np.max(diagnostics.r_hat):.3f}: the chains disagree; raise draws")
+        smallest = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
+        if not smallest >= WANTED_ESS:
+            messages.append(f"only {smallest:.0f} effective draws for some coefficient: raise draws")
+        if diagnostics.divergences > 0.001 * fit.coefficients[..., 0].size:
+            messages.append(f"{diagnostics.divergences} divergent transitions: tails may be missed")
+    elif diagnostics.pareto_k is not None and not diagnostics.pareto_k < _LARGEST_PARETO_K:
+        messages.append(
+            f"the Laplace approximation is not to be trusted here (Pareto k = {diagnostics.pareto_k:.2f}):"
+            " use method='nuts'"
+        )
+    if not fit.options.get("noise_aware", True):
+        messages.append("the privacy noise was ignored on request: these intervals are too narrow")
+    if isinstance(fit.prior, NormalPrior):
+        stddevs = _flat(fit.coefficients).std(axis=0)
+        scales = np.asarray(fit.prior.scales(names))
+        weak = [name for name, sd, scale in zip(names, stddevs, scales, strict=True) if sd > _PRIOR_SHARE * scale]
+        if weak:
+            messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
+    if fit.predictor_stddev > _COMFORTABLE_STDDEV:
+        messages.append(
+            f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
+            " Gaussian model of the predictors matters more than usual"
+        )
+    if fit.method == "laplace" and not diagnostics.mode_converged:
+        messages.append("no clear mode was found, so the Laplace approximation may be off: use method='nuts'")
+    for release in fit.releases:
+        messages += _size_warnings(release)
+    return list(dict.fromkeys(messages))  # two releases of one table warn once
+
+
+def _size_warnings(release: Release) -> list[str]:
+    """Where the normal approximation of the sums is doubtful."""
+    dimension = release.design.dimension
+    if release.num_rows < 20 * (dimension + 1):
+        return [f"{release.num_rows} rows for {dimension} columns: the normal approximation of the sums is doubtful"]
+    total = {(block.y_power, block.degree): block.values for block in release.blocks}.get((1, 0))
+    if total is None or release.family == "linear":
+        return []
+    if release.family == "poisson":
+        events, what = float(total[0]), "events were counted"
+    else:
+        events, what = (release.num_rows - abs(float(total[0]))) / 2, "rows have the rarer outcome"
+    if events < 10 * (dimension + 1):
+        return [f"about {max(events, 0):.0f} {what}: the normal approximation of the sums is doubtful"]
+    return []
+
+
+def _prior_facts(prior: Prior) -> dict[str, Any]:
+    if isinstance(prior, NormalPrior):
+        return {"kind": "normal", "slopes": prior.slopes, "intercept": prior.intercept}
+    if isinstance(prior, SphericalPrior):
+        return {
+            "kind": "spherical", "largest_squared_norm": prior.largest_squared_norm, "intercept": prior.intercept,
+        }  # fmt: skip
+    texts = {name: each if isinstance(each, str) else repr(each) for name, each in prior.distributions}
+    return {"kind": "custom", "distributions": texts, "others": _prior_facts(prior.others)}
+
+
+def _prior_from(facts: dict[str, Any]) -> Prior:
+    """The prior that a file names; custom distributions are kept as their text."""
+    kind = facts["kind"]
+    rest = {key: value for key, value in facts.items() if key != "kind"}
+    if kind == "normal":
+        return NormalPrior(**rest)
+    if kind == "spherical":
+        return SphericalPrior(**rest)
+    others = _prior_from(rest["others"])
+    if kind != "custom" or not isinstance(others, NormalPrior):
+        raise ValueError(kind)
+    return CustomPrior(tuple(rest["distributions"].items()), others)
