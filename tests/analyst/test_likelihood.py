@@ -173,7 +173,7 @@ def value_and_gradient(dense: bool, blocks: tuple[BlockShape, ...]) -> Callable[
 
 
 def assert_same(left: Any, right: Any, tolerance: float = TOLERANCE, smallest: float = 0.0) -> None:
-    """Values and gradients agree case by case, relative to the size of each gradient, or to the smallest that counts."""
+    """Values and gradients agree case by case, relative to the size of each gradient or the smallest that counts."""
     values, expected = np.asarray(left[0]), np.asarray(right[0])
     assert np.all(np.abs(values - expected) <= tolerance * np.abs(expected)), (values, expected)
     for one, other in zip(left[1], right[1], strict=True):
@@ -195,8 +195,7 @@ def grid_of_cases(name: str, blocks: tuple[BlockShape, ...], d: int) -> Cases:
     )
 
 
-@pytest.mark.parametrize("d", [1, 2, 5])
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize(("name", "d"), [(name, d) for name in LISTS for d in (1, 2, 5) if d == 5 or name in FAMILIES])
 def test_structured_equals_dense(name, d):
     cases = grid_of_cases(name, LISTS[name], d)
     assert_same(value_and_gradient(False, LISTS[name])(*cases), value_and_gradient(True, LISTS[name])(*cases))
@@ -266,7 +265,7 @@ def test_worked_case_of_the_design():
 def test_counts_at_the_ends_of_their_range(bound):
     """All counts zero, all at the bound, or a bound of one (then y^2 = y): finite, and equal to the dense form."""
     blocks, name = LISTS["poisson"], f"bounded {bound}"
-    intercepts = np.linspace(-20, 4, 18)
+    intercepts = np.linspace(-20, 3, 18)
     cases = stacked([one_case(name, blocks, (0.1, 0.3), 5, intercept=one, slope_scale=0.5) for one in intercepts])
     structured, dense = (value_and_gradient(one, blocks)(*cases) for one in (False, True))
     assert_same(structured, dense, tolerance=1e-6, smallest=1e-2)

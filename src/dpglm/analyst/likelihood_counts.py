@@ -83,12 +83,15 @@ def eigenframe(covariance: Array, mean: Array, w: Array) -> tuple[Frame, Array]:
 
 def cell_weights(frame: Frame, coupling: Array, noise: Array) -> Weights:
     """coupling is (p, p), noise (p,), p = 1 or 2."""
-    cells = 2 * coupling[:, :, None, None] * jnp.outer(frame.eigenvalues, frame.eigenvalues)
-    cells = cells + jnp.diag(noise)[:, :, None, None]
+    gaussian = 2 * jnp.outer(frame.eigenvalues, frame.eigenvalues)
+    cells = coupling[:, :, None, None] * gaussian + jnp.diag(noise)[:, :, None, None]
     if coupling.shape[0] == 1:
         inverse, determinant = 1 / cells, cells[0, 0]
     else:
-        determinant = cells[0, 0] * cells[1, 1] - cells[0, 1] ** 2
+        # det(coupling g + noise), its only difference the variance of y in det(coupling)
+        variance = coupling[0, 0] * coupling[1, 1] - coupling[0, 1] ** 2
+        linear = coupling[0, 0] * noise[1] + coupling[1, 1] * noise[0]
+        determinant = (variance * gaussian + linear) * gaussian + noise[0] * noise[1]
         inverse = jnp.array([[cells[1, 1], -cells[0, 1]], [-cells[0, 1], cells[0, 0]]]) / determinant
     logs = jnp.log(determinant)
     # isometric coordinates: one for each pair i <= j
