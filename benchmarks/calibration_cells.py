@@ -60,7 +60,14 @@ _BY_NUTS = (
 _SBC = ((3, 1.0, 10_000), (6, 1.0, 10_000), (3, 0.1, 10_000), (6, 3.0, 100_000))
 
 # Why a cell is outside its band: filled in by people, shown by ``calibration.py --summary``.
-CAUSES: dict[str, str] = {}
+_PRIOR = "the prior carries weight here (post/prior above 0.4) and the fixed parameters lie well inside it: too wide"
+_SLIGHT = "one of three levels, by at most 0.3 points beyond the band; not explained"
+CAUSES: dict[str, str] = {
+    "coverage-nuts-logistic-d3-eps3-n500-theta1": _PRIOR,
+    "coverage-nuts-logistic-d6-eps0.3-n10000-theta3": _PRIOR,
+    "coverage-laplace-poisson-d6-eps3-n100000-theta1": _SLIGHT,
+    "coverage-laplace-linear-d6-eps3-n100000-theta1": _SLIGHT,
+}
 
 
 @dataclass(frozen=True)
