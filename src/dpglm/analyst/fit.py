@@ -225,11 +225,15 @@ def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
     return bulk, tail, r_hat
 
 
+@partial(jax.jit, static_argnums=0)
 def _parameters(shape: ModelShape, data: Any, free: Floats) -> Parameters:
-    def one(point: Any) -> Parameters:
-        return constrain(shape, data, point)[0]
+    """The parameters of all draws of one posterior; data is an argument, so releases of one shape share the program."""
+    return jax.vmap(jax.vmap(lambda point: constrain(shape, data, point)[0]))(free)
 
-    return jax.jit(jax.vmap(jax.vmap(one)))(free)  # type: ignore[no-any-return]
+
+@partial(jax.jit, static_argnums=0)
+def _expected(shape: ModelShape, data: Data, mode: Any) -> Data:
+    return jax.vmap(partial(expected_data, shape))(data, mode)
 
 
 def _predictor_stddev(shape: ModelShape, data: Any, parameters: Parameters) -> float:
@@ -250,7 +254,7 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
     the release itself does not enter. First in the user's units (``units`` takes scaled coefficients there), then in
     scaled ones: (posteriors, 2, coefficients).
     """
-    expected = jax.jit(jax.vmap(partial(expected_data, shape)))(data, laplace.mode)
+    expected = _expected(shape, data, laplace.mode)
     silent = tuple(table._replace(noise_stddevs=NEGLIGIBLE_NOISE * (1 + 0 * table.noise_stddevs)) for table in expected)
     noisy, ideal = (_coefficient_covariance(shape, version, laplace.mode) for version in (expected, silent))
     ratios = [np.einsum("rij,rjk,rik->ri", turn, noisy, turn) / np.einsum("rij,rjk,rik->ri", turn, ideal, turn)
