@@ -4,7 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint format bench bench-release bench-allocation bench-calibration clean
+.PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-widths bench-real clean
 
 install: $(STAMP)
 
@@ -31,6 +32,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The pages, into build/site. Broken links are errors.
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
 bench: bench-release bench-allocation
 
 bench-release: $(STAMP)
@@ -39,9 +44,44 @@ bench-release: $(STAMP)
 bench-allocation: $(STAMP)
 	$(BIN)/python benchmarks/allocation_gain.py
 
+# Stan has an environment of its own: it may want other versions than dpglm.
+bench-fit: $(STAMP)
+	@command -v g++ > /dev/null || { echo "bench-fit needs a C++ compiler: install g++"; exit 1; }
+	test -x $(VENV)-stan/bin/python || $(PYTHON) -m venv $(VENV)-stan
+	$(VENV)-stan/bin/python -m pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python benchmarks/fit_speed.py --stan-python $(VENV)-stan/bin/python
+
 bench-calibration: $(STAMP)
 	$(BIN)/python benchmarks/calibration.py --cells all
 	$(BIN)/python benchmarks/calibration.py --summary
 
+bench-calibration-summary: $(STAMP)
+	$(BIN)/python benchmarks/calibration.py --summary
+
+bench-joint: $(STAMP)
+	$(BIN)/python benchmarks/joint_releases.py
+
+bench-overdispersion: $(STAMP)
+	$(BIN)/python benchmarks/overdispersion.py
+
+bench-no-noise: $(STAMP)
+	$(BIN)/python benchmarks/no_noise_limit.py
+
+bench-likelihood: $(STAMP)
+	$(BIN)/python benchmarks/likelihood_agreement.py
+
+# Real tables are read from DATA (default: ../shared/data) where they are there; simulated ones need nothing.
+DATA ?= ../shared/data
+bench-real: $(STAMP)
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages auto 1 3
+	$(BIN)/python benchmarks/real_limit.py
+	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
+	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
+	$(BIN)/python benchmarks/real_objective.py --data $(DATA) --python $(VENV)-diffprivlib/bin/python
+	$(BIN)/python benchmarks/real_page.py
+
+bench-widths: $(STAMP)
+	$(BIN)/python benchmarks/interval_widths.py
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-stan $(VENV)-diffprivlib .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -1,14 +1,18 @@
 """Whether the intervals are honest: coverage and simulation-based calibration (SBC) on simulated tables.
 
     python benchmarks/calibration.py --cells nuts               24 coverage cells by NUTS (resumable)
-    python benchmarks/calibration.py --cells sbc|laplace|all    12 SBC cells by NUTS; the rest of the grid by Laplace
+    python benchmarks/calibration.py --cells sbc|laplace|all    21 SBC cells by NUTS; the rest of the grid by Laplace
     python benchmarks/calibration.py --summary                  docs/calibration.md and docs/calibration.png
     python benchmarks/calibration.py --quick --output FILE      two tiny cells
 
 On another machine, for example one with a GPU, that has only JAX, NumPyro, NumPy and SciPy:
 
     python benchmarks/calibration.py --bundle plans.json        here: everything that needs the custodian's libraries
-    PYTHONPATH=src python benchmarks/calibration.py --from-bundle plans.json --cells nuts --output FILE      there
+    PYTHONPATH=src python benchmarks/calibration.py --from-bundle plans.json --cells nuts --merge 4 --output FILE
+
+Chains of a batch wait for the slowest of them. A GPU hardly notices more chains: ``--merge`` fits several cells with
+one model together, ``--workers`` simulates rows meanwhile. Processor cores do better apart, with small batches: start
+one process a core with ``--share 0/16`` ... ``--share 15/16`` and ``--batch 16``, then ``--collect``.
 
 *Coverage* cells fix the parameters (those of x too), draw rows, clamp, sum and add noise. Bayesian intervals promise
 nominal coverage on average over the prior, not at each fixed value, so where a release says little the prior shows:
@@ -32,10 +36,12 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +56,10 @@ from calibration_cells import (
     Floats,
     Plan,
     Simulated,
+    assembled,
     cells,
     check_prior_draws,
+    coverage_sums,
     draw_rows,
     exact_sums,
     formula_of,
@@ -68,10 +76,13 @@ from dpglm.analyst.sampler import evaluate, find_modes, sample_chains, use_compi
 SEED = 20261115
 LEVELS = (0.5, 0.9, 0.95)
 BINS = 20
-WARMUP = 300
 CHAINS = 2
+SAMPLER = "dpglm.analyst.nuts with the warm-up of dpglm.fit"
+MATCHING = ("seed", "draws", "batch")  # settings that batches of one cell must share
 LARGEST_R_HAT = 1.01
 LARGEST_PARETO_K = 0.7
+WEAK = 0.2  # posterior over prior standard deviation from which the prior may show
+DOUBTFUL_SHARE = 0.05  # of a cell's fits above that: the Laplace approximation does not serve there
 HERE = Path(__file__).parent
 DEFAULT_OUTPUT = HERE / "results" / "calibration.jsonl"
 DOCS = HERE.parent / "docs"
@@ -82,30 +93,42 @@ Record = dict[str, Any]
 # One batch: from simulated releases to the position of the truth among the draws.
 
 
-def fit_batch(plan: Plan, simulated: Simulated, draws: int, seed: int) -> Record:
-    """Fit some replications; everything in the result has one entry a replication."""
-    shape, data = plan.model, simulated.data
+def fit_batch(plans: Sequence[Plan], batch: Sequence[Simulated], settings: argparse.Namespace, seed: int) -> Record:
+    """Fit some replications of cells with one model; everything in the result has one entry a replication."""
+    shape, cell = plans[0].model, plans[0].cell
+    assert all(plan.model == shape and plan.cell.method == cell.method for plan in plans)
+    data = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(each.data for each in batch))
+    truth = np.concatenate([each.truth for each in batch])
     start = np.stack([initial_point(shape, each) for each in _unstacked(data)])
+    data = jax.tree.map(jax.numpy.asarray, data)
     laplace = find_modes(shape, data, start)
     result: Record = {"mode_converged": laplace.converged.tolist()}
-    ranked = simulated.truth.shape[1]
-    if plan.cell.method == "nuts":
-        chains = sample_chains(shape, data, laplace, chains=CHAINS, warmup=WARMUP, draws=draws, seed=seed)
+    ranked = truth.shape[1]
+    if cell.method == "nuts":
+        chains = sample_chains(
+            shape, data, laplace, chains=CHAINS, draws=settings.draws, seed=seed,
+            progress=_show_progress if settings.progress else None,
+        )  # fmt: skip
         free = chains.draws
-        result["r_hat"] = [float(split_r_hat(each[..., :ranked]).max()) for each in free]
+        result["r_hat"] = [float(f"{split_r_hat(each[..., :ranked]).max():.5g}") for each in free]
         result["divergences"] = chains.divergences.tolist()
+        result["steps"] = np.round(chains.steps, 2).tolist()
         weights = None
     else:
-        free, weights, result["pareto_k"] = laplace_draws(shape, data, laplace, CHAINS * draws, seed)
+        free, weights, result["pareto_k"] = laplace_draws(shape, data, laplace, CHAINS * settings.draws, seed)
     pooled = free.reshape(len(free), -1, free.shape[-1])[..., :ranked]
-    below = pooled < simulated.truth[:, None]
+    below = pooled < truth[:, None]
     result["position"] = np.round(below.mean(axis=1), 5).tolist()
     if weights is not None:
         result["weighted_position"] = np.round(np.einsum("rn,rnk->rk", weights, below), 5).tolist()
-    count = len(plan.names)
-    scales = np.asarray(plan.cell.prior.scales(plan.names))
+    count = len(plans[0].names)
+    scales = np.asarray(cell.prior.scales(plans[0].names))
     result["posterior_to_prior"] = np.round(pooled[..., :count].std(axis=1) / scales, 4).tolist()
     return result
+
+
+def _show_progress(done: int, total: int) -> None:
+    print(f"    {done}/{total} transitions, {time.process_time():.0f} s of processor time", flush=True)
 
 
 def laplace_draws(
@@ -157,32 +180,85 @@ def pareto_k(weights: Floats) -> float:
     return float((tail * k_hat + 10 * 0.5) / (tail + 10))
 
 
-# One cell: batches of replications, each kept, until all are there.
+# Batches of replications, each kept, until a cell has all of them.
 
 
-def run_cell(plan: Plan, parts: list[Record], settings: argparse.Namespace, deadline: float) -> list[Record] | None:
-    """All batches of a cell, earlier ones included, or None when time ran out."""
-    cell, total = plan.cell, settings.replications
-    batch = min(settings.batch, total)
-    done = sum(len(part["position"]) for part in parts)
-    while done < total:
-        if time.monotonic() > deadline:
-            return None
-        start = time.perf_counter()
-        # A last, shorter batch is filled up, so that one compiled program serves all.
-        simulated = simulate(plan, range(done, done + batch), settings.seed)
-        simulation_seconds = time.perf_counter() - start
-        fitted = fit_batch(plan, simulated, settings.draws, settings.seed + done)
-        kept = {key: values[: total - done] for key, values in fitted.items()}
+@dataclass(frozen=True)
+class Task:
+    """The same replications of one cell, or of several with one model: these are fitted in one batch."""
+
+    plans: tuple[Plan, ...]
+    first: int
+
+
+def tasks_of(plans: Sequence[Plan], parts: Sequence[Record], settings: argparse.Namespace) -> list[Task]:
+    """What is left to do, in the order of the cells."""
+    groups: dict[Any, list[Plan]] = {}
+    for plan in plans:
+        key = (plan.model, plan.cell.method, plan.cell.kind) if settings.merge else plan.cell
+        groups.setdefault(key, []).append(plan)
+    done = {(part["cell"], part["first"]) for part in parts}
+    tasks = []
+    for group in groups.values():
+        for size in range(0, len(group), settings.merge or 1):
+            members = group[size : size + (settings.merge or 1)]
+            for first in range(0, settings.replications, settings.batch):
+                left = tuple(plan for plan in members if (plan.cell.name, first) not in done)
+                if left:
+                    tasks.append(Task(left, first))
+    return tasks[settings.share[0] :: settings.share[1]]
+
+
+def replications_of(task: Task, settings: argparse.Namespace) -> range:
+    return range(task.first, min(task.first + settings.batch, settings.replications))
+
+
+def run_task(task: Task, settings: argparse.Namespace, waiting: dict[Any, Any]) -> list[Record]:
+    """Fit one task; one part for each of its cells."""
+    start = time.perf_counter()
+    replications = replications_of(task, settings)
+    simulated = []
+    for plan in task.plans:
+        futures = waiting.pop((plan.cell, task.first), None)
+        if futures is None:
+            simulated.append(simulate(plan, replications, settings.seed))
+        else:
+            simulated.append(assembled(plan, list(chain.from_iterable(each.result() for each in futures))))
+    simulation_seconds = time.perf_counter() - start
+    fitted = fit_batch(task.plans, simulated, settings, settings.seed + task.first)
+    seconds, count = time.perf_counter() - start, len(replications)
+    facts = {name: getattr(settings, name) for name in MATCHING}
+    parts = []
+    for number, plan in enumerate(task.plans):
+        own = {key: values[number * count : (number + 1) * count] for key, values in fitted.items()}
         part = {
-            "cell": cell.name, "first": done, "seed": settings.seed, "draws": settings.draws, **kept,
-            "seconds": round(time.perf_counter() - start, 2), "simulation_seconds": round(simulation_seconds, 2),
+            "cell": plan.cell.name, "first": task.first, **facts, **own,
+            "seconds": round(seconds / len(task.plans), 2),
+            "simulation_seconds": round(simulation_seconds / len(task.plans), 2), "machine": machine_facts(),
         }  # fmt: skip
         append(parts_path(settings.output), part)
         parts.append(part)
-        done += len(part["position"])
-        print(f"  {cell.name}: {done}/{total} replications, {part['seconds']:.1f} s", flush=True)
+    names = ", ".join(plan.cell.name for plan in task.plans)
+    print(f"  {names}: {replications} in {seconds:.1f} s (simulation {simulation_seconds:.1f} s)", flush=True)
     return parts
+
+
+def simulate_ahead(tasks: Sequence[Task], settings: argparse.Namespace, pool: Any) -> dict[Any, Any]:
+    """Coverage cells' rows by other processes, in the order in which they will be wanted."""
+    waiting = {}
+    for task in tasks:
+        replications = replications_of(task, settings)
+        for plan in task.plans:
+            if plan.cell.kind == "coverage":
+                pieces = [replications[n : n + 50] for n in range(0, len(replications), 50)]
+                waiting[plan.cell, task.first] = [
+                    pool.submit(coverage_piece, plan, settings.seed, piece) for piece in pieces
+                ]
+    return waiting
+
+
+def coverage_piece(plan: Plan, seed: int, replications: range) -> list[list[Floats]]:
+    return [coverage_sums(plan, seed, n) for n in replications]
 
 
 def cell_record(plan: Plan, parts: Sequence[Record], settings: argparse.Namespace) -> Record:
@@ -196,6 +272,8 @@ def cell_record(plan: Plan, parts: Sequence[Record], settings: argparse.Namespac
         "seed": settings.seed,
         "replications": len(position),
         "draws": CHAINS * settings.draws,
+        "chains": CHAINS,
+        "sampler": SAMPLER if plan.cell.method == "nuts" else "laplace",
         "coefficients": list(plan.names),
         **calibration_of(position[:, :count]),
         "posterior_to_prior": round(float(np.mean(gathered["posterior_to_prior"])), 4),
@@ -204,6 +282,7 @@ def cell_record(plan: Plan, parts: Sequence[Record], settings: argparse.Namespac
     if "r_hat" in gathered:
         record["share_r_hat_above_1.01"] = round(float(np.mean(np.array(gathered["r_hat"]) > LARGEST_R_HAT)), 4)
         record["divergences"] = int(np.sum(gathered["divergences"]))
+        record["mean_steps"] = round(float(np.mean(gathered["steps"])), 1)
     if "pareto_k" in gathered:
         k = np.array(gathered["pareto_k"])
         record["mean_pareto_k"] = round(float(k.mean()), 3)
@@ -213,7 +292,7 @@ def cell_record(plan: Plan, parts: Sequence[Record], settings: argparse.Namespac
         record["nuisance"] = calibration_of(position[:, count:])
     record["seconds"] = round(sum(part["seconds"] for part in parts), 1)
     record["simulation_seconds"] = round(sum(part["simulation_seconds"] for part in parts), 1)
-    return record | machine_facts()
+    return record | parts[0]["machine"]
 
 
 def _replication_keys(parts: Sequence[Record]) -> list[str]:
@@ -280,40 +359,60 @@ def machine_facts() -> Record:
 
 def run(settings: argparse.Namespace) -> None:
     wanted = [cell for cell in cells(settings.cells) if settings.only in cell.name]
-    plans = load_plans(settings.from_bundle) if settings.from_bundle else {}
     use_compilation_cache()
     if not settings.from_bundle:
         verify()
     settings.output.parent.mkdir(parents=True, exist_ok=True)
-    finished = {record["name"] for record in read(settings.output)}
-    parts = read(parts_path(settings.output))
     deadline = time.monotonic() + settings.time_limit
+    finished = {record["name"] for record in read(settings.output)}
     print(f"{len(wanted)} cells, {sum(c.name in finished for c in wanted)} of them done; {machine_facts()}", flush=True)
-    for cell in wanted:
-        if cell.name in finished:
-            continue
-        plan = plans.get(cell) or make_plan(cell)
-        if cell.kind == "sbc":
+    bundled = load_plans(settings.from_bundle) if settings.from_bundle else {}
+    plans = [bundled.get(cell) or make_plan(cell) for cell in wanted if cell.name not in finished]
+    for plan in plans:
+        if plan.cell.kind == "sbc":
             check_prior_draws(plan)
-        batches = run_cell(plan, usable(parts, cell, settings), settings, deadline)
-        if batches is None:
-            print("time limit reached: start again to go on", flush=True)
-            return
-        record = cell_record(plan, batches, settings)
-        append(settings.output, record)
-        print(line_of(record), flush=True)
+    parts = usable(read(parts_path(settings.output)), settings)
+    tasks = tasks_of(plans, parts, settings)
+    os.environ["JAX_PLATFORMS"] = "cpu"  # for the processes that simulate: this one has its device already
+    with ProcessPoolExecutor(max(1, settings.workers), mp_context=get_context("spawn")) as pool:
+        waiting = simulate_ahead(tasks, settings, pool) if settings.workers else {}
+        for task in tasks:
+            if time.monotonic() > deadline:
+                print("time limit reached: start again to go on", flush=True)
+                break
+            parts += run_task(task, settings, waiting)
+            if settings.share == (0, 1):
+                finish(task.plans, parts, settings)
+        pool.shutdown(cancel_futures=True)
 
 
-def usable(parts: Iterable[Record], cell: Cell, settings: argparse.Namespace) -> list[Record]:
-    """Earlier batches of a cell with the same seed and draws, while they follow on each other."""
-    found: list[Record] = []
-    done = 0
+def finish(plans: Iterable[Plan], parts: Sequence[Record], settings: argparse.Namespace) -> None:
+    """Write the line of each cell that has all its replications."""
+    for plan in plans:
+        own = sorted((part for part in parts if part["cell"] == plan.cell.name), key=lambda part: part["first"])
+        if sum(len(part["position"]) for part in own) >= settings.replications:
+            record = cell_record(plan, own, settings)
+            append(settings.output, record)
+            print(line_of(record), flush=True)
+
+
+def collect(settings: argparse.Namespace) -> None:
+    """After several processes shared the work: lines of the cells that are complete."""
+    finished = {record["name"] for record in read(settings.output)}
+    parts = usable(read(parts_path(settings.output)), settings)
+    plans = load_plans(settings.from_bundle) if settings.from_bundle else {}
+    wanted = {part["cell"] for part in parts} - finished
+    left = [cell for cell in cells("all") if cell.name in wanted]
+    finish([plans.get(cell) or make_plan(cell) for cell in left], parts, settings)
+
+
+def usable(parts: Iterable[Record], settings: argparse.Namespace) -> list[Record]:
+    """Earlier batches with the same settings, each once."""
+    found = {}
     for part in parts:
-        same = (part["cell"], part["seed"], part["draws"]) == (cell.name, settings.seed, settings.draws)
-        if same and part["first"] == done < settings.replications:
-            found.append(part)
-            done += len(part["position"])
-    return found
+        if all(part.get(name) == getattr(settings, name) for name in MATCHING):
+            found[part["cell"], part["first"]] = part
+    return list(found.values())
 
 
 def line_of(record: Record) -> str:
@@ -326,8 +425,9 @@ def parts_path(output: Path) -> Path:
 
 
 def append(path: Path, record: Record) -> None:
-    with path.open("a") as stream:
-        stream.write(json.dumps(record) + "\n")
+    """In one write, so that several processes may append to one file."""
+    with path.open("ab", buffering=0) as stream:
+        stream.write((json.dumps(record) + "\n").encode())
 
 
 def read(path: Path) -> list[Record]:
@@ -362,8 +462,8 @@ def verify() -> None:
             columns = {f"x{j}": x[:, j] for j in range(cell.dimension)}
             columns["y"] = (y > 0).astype(float) if family == "logistic" else y
             release = build_release(
-                pa.table(columns), formula_of(cell), schema_of(cell), family, cell.epsilon, 1e-6, None, None, "auto",
-                "full", FixedNoise(),
+                pa.table(columns), formula_of(cell), schema_of(cell), family, cell.epsilon, 1e-6, ledger=None,
+                radius=None, allocation="auto", statistics="full", stages=1, noise=FixedNoise(),
             )  # fmt: skip
             sums = exact_sums(plan, x, y)
             for block, total, stddev, unit in zip(release.blocks, sums, plan.noise_stddevs, plan.units, strict=True):
@@ -434,6 +534,9 @@ def page(records: Sequence[Record]) -> list[str]:
         "binomial with variance twice the mean, clamped at 15; linear: residual standard deviation 0.2, clamped at 1.",
         "In simulation-based calibration all parameters are drawn from the prior, those of the predictors too, and the",
         "sums from the model's normal approximation: it checks the inference code; the coverage cells check the model.",
+        "",
+        "**Elsewhere.** [Several releases together](joint_releases.md), [overdispersed counts](overdispersion.md), and",
+        "[the limit without noise](no_noise_limit.md).",
     ]
     for (kind, method), title in TITLES.items():
         chosen = [r for r in records if (r["cell"]["kind"], r["cell"]["method"]) == (kind, method)]
@@ -446,7 +549,14 @@ def page(records: Sequence[Record]) -> list[str]:
 
 def _counts(records: Sequence[Record]) -> list[str]:
     inside = sum(is_inside(record) for record in records)
-    return [f"{inside} of {len(records)} cells are inside their band at all three levels."]
+    lines = [f"{inside} of {len(records)} cells are inside their band at all three levels."]
+    if records[0]["cell"]["method"] == "laplace":
+        trusted = [record for record in records if not is_doubtful(record)]
+        lines += [
+            f"Where at most {100 * DOUBTFUL_SHARE:.0f} % of the fits have Pareto k above 0.7: "
+            f"{sum(is_inside(record) for record in trusted)} of {len(trusted)}."
+        ]
+    return lines
 
 
 def is_inside(record: Record) -> bool:
@@ -477,13 +587,51 @@ def _row(record: Record) -> str:
 
 def _outside(records: Sequence[Record]) -> list[str]:
     head = "| cell | 50 % | 90 % | 95 % | post/prior | cause |"
-    lines = ["", "## Cells outside their band", "", head, "|---|---|---|---|---|---|"]
+    lines = ["", "## Cells outside their band", ""]
+    doubtful = [r for r in records if not is_inside(r) and is_doubtful(r)]
+    if doubtful:
+        lines += [
+            f"{len(doubtful)} cells by the Laplace approximation are outside and have Pareto k above 0.7 in more than",
+            f"{100 * DOUBTFUL_SHARE:.0f} % of their fits: there a Gaussian at the mode is not the posterior, and",
+            "`dpglm.fit` says so for each such fit. Most of them also say little about the coefficients (post/prior).",
+            "They are bold in the table above. The others:",
+            "",
+        ]
+    lines += [head, "|---|---|---|---|---|---|"]
     for record in records:
-        if not is_inside(record):
+        if not is_inside(record) and not is_doubtful(record):
             shares = " | ".join(_percent(record, level) for level in (50, 90, 95))
-            cause = CAUSES.get(record["name"], "")
+            cause = cause_of(record, records)
             lines.append(f"| {record['name']} | {shares} | {record['posterior_to_prior']:.2f} | {cause} |")
     return lines
+
+
+def is_doubtful(record: Record) -> bool:
+    """Whether a cell's Laplace approximations are not to be trusted, by their own diagnostic."""
+    return record.get("share_pareto_k_above_0.7", 0.0) > DOUBTFUL_SHARE
+
+
+def cause_of(record: Record, records: Sequence[Record]) -> str:
+    """Why a cell is outside: what people found, the prior where a cell of the same design bears it out, or chance."""
+    if record["name"] in CAUSES:
+        return CAUSES[record["name"]]
+    cell = record["cell"]
+    design = [cell[key] for key in ("family", "dimension", "epsilon", "rows")]
+    for other in records:
+        same = [other["cell"][key] for key in ("family", "dimension", "epsilon", "rows")] == design
+        weak = cell["kind"] == "coverage" and record["posterior_to_prior"] > WEAK
+        if weak and other["cell"]["kind"] == "sbc" and same and is_inside(other):
+            shares = ", ".join(_percent(other, level) for level in (50, 90, 95))
+            return (
+                "the release says little, so the prior shows at fixed parameters; with parameters from the prior, "
+                f"same design: {shares}, inside"
+            )
+    beyond = [
+        max(each["band"][0] - each["pooled"], each["pooled"] - each["band"][1])
+        for each in record["coverage"].values()
+        if not each["inside_band"]
+    ]
+    return f"{len(beyond)} of 3 levels, by {100 * max(beyond):.1f} points; not explained, perhaps chance"
 
 
 def _facts(records: Sequence[Record]) -> list[str]:
@@ -492,7 +640,9 @@ def _facts(records: Sequence[Record]) -> list[str]:
         + ", ".join(f"{name} {number}" for name, number in r["versions"].items())
         for r in records
     }
-    settings = {f"seed {r['seed']}, {r['replications']} tables a cell, {r['draws']} draws" for r in records}
+    settings = {
+        f"seed {r['seed']}, {r['replications']} tables a cell, {r['draws']} draws; {r['sampler']}" for r in records
+    }  # fmt: skip
     hours = sum(record["seconds"] for record in records) / 3600
     return ["", "## Facts", "", *(f"* {fact}" for fact in sorted(settings | machines)), f"* {hours:.2f} hours in all"]
 
@@ -506,7 +656,7 @@ def picture(records: Sequence[Record], path: Path) -> None:
 
     kinds = [key for key in TITLES if any((r["cell"]["kind"], r["cell"]["method"]) == key for r in records)]
     figure, axes = plt.subplots(
-        len(LEVELS), len(kinds), figsize=(5.5 * len(kinds), 7), sharex="col", sharey="row", squeeze=False
+        len(LEVELS), len(kinds), figsize=(5.5 * len(kinds), 7), sharex="col", squeeze=False
     )  # fmt: skip
     colours = dict(zip(FAMILIES, ("tab:blue", "tab:orange", "tab:green"), strict=True))
     for column, key in enumerate(kinds):
@@ -519,16 +669,24 @@ def picture(records: Sequence[Record], path: Path) -> None:
             )
             axis.axhline(level, color="0.4", linewidth=0.8)
             for family, colour in colours.items():
-                places = [n for n, record in enumerate(chosen) if record["cell"]["family"] == family]
-                shares = [results[n]["pooled"] for n in places]
-                axis.plot(places, shares, "o", color=colour, label=family, markersize=6 if len(chosen) < 50 else 3)
+                for doubtful in (False, True):
+                    places = [
+                        n
+                        for n, record in enumerate(chosen)
+                        if record["cell"]["family"] == family and is_doubtful(record) == doubtful
+                    ]
+                    shares = [results[n]["pooled"] for n in places]
+                    axis.plot(
+                        places, shares, "o", color=colour, markersize=6 if len(chosen) < 50 else 3,
+                        markerfacecolor="none" if doubtful else colour, label=None if doubtful else family,
+                    )  # fmt: skip
             if column == 0:
                 axis.set_ylabel(f"coverage of {100 * level:g} % intervals")
         axes[0, column].set_title(TITLES[key], fontsize=9)
         axes[-1, column].xaxis.get_major_locator().set_params(integer=True)
         axes[-1, column].set_xlabel("cell, in the order of the table")
     axes[0, 0].legend(fontsize=8)
-    figure.suptitle("Coverage by cell (grey: 99 % binomial band)", fontsize=10)
+    figure.suptitle("Coverage by cell (grey: 99 % binomial band; hollow: Pareto k says not to trust it)", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -540,8 +698,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="cells whose name contains this text")
     parser.add_argument("--quick", action="store_true", help="two tiny cells")
     parser.add_argument("--replications", type=int, help="tables a cell (400; quick: 8)")
-    parser.add_argument("--draws", type=int, help=f"draws of each of {CHAINS} chains (500; quick: 100)")
-    parser.add_argument("--batch", type=int, help="tables fitted at once (100; 400 on a GPU)")
+    parser.add_argument("--draws", type=int, help=f"draws of each of {CHAINS} chains (400; quick: 100)")
+    parser.add_argument("--batch", type=int, help="tables of a cell fitted at once (100; 400 on a GPU)")
+    parser.add_argument("--merge", type=int, default=0, help="fit up to this many cells with one model in one batch")
+    parser.add_argument("--workers", type=int, default=0, help="processes that simulate rows ahead")
+    parser.add_argument("--share", type=_share, default=(0, 1), help="K/M: every M-th batch from the K-th on")
+    parser.add_argument("--progress", action="store_true", help="print a line every 50 transitions")
+    parser.add_argument("--collect", action="store_true", help="write the lines of cells that shares completed")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--time-limit", type=float, default=math.inf, help="seconds, looked at before each batch")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
@@ -552,15 +715,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if settings.quick:
         settings.cells = "quick"
     settings.replications = settings.replications or (8 if settings.quick else 400)
-    settings.draws = settings.draws or (100 if settings.quick else 500)
+    settings.draws = settings.draws or (100 if settings.quick else 400)
     settings.batch = settings.batch or (100 if jax.default_backend() == "cpu" else 400)
     return settings
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, count = map(int, text.split("/"))
+    return number, count
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     settings = parse(arguments)
     if settings.summary:
         summarise(settings.output)
+    elif settings.collect:
+        collect(settings)
     elif settings.bundle:
         verify()
         everything = cells("quick") + cells("all")

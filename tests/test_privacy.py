@@ -99,11 +99,91 @@ def test_coarse_noise_is_refused():
     assert privacy.discreteness(0.5, 1.0, 500.0, 10) == math.inf
     assert privacy.discreteness(0.5, 1.0, 2.0**20, privacy.MOST_COORDINATES + 1) == math.inf
     with pytest.raises(InputError, match="delta"):
-        privacy.Privacy.certified(1.0, 1e-6, privacy.mu_of(1.0, 1e-6), 500.0, 10)
+        privacy.Privacy.certified(1.0, 1e-6, (mu := privacy.mu_of(1.0, 1e-6)), [(mu, 500.0, 10)])
 
 
 def test_certified_refuses_a_mu_above_the_budget():
     mu = privacy.mu_of(1.0, 1e-6)
-    assert privacy.Privacy.certified(1.0, 1e-6, mu, 2.0**20, 100).rho >= mu**2 / 2
+    assert privacy.Privacy.certified(1.0, 1e-6, mu, [(mu, 2.0**20, 100)]).rho >= mu**2 / 2
     with pytest.raises(InputError, match="delta"):
-        privacy.Privacy.certified(1.0, 1e-6, mu * 1.0001, 2.0**20, 100)
+        privacy.Privacy.certified(1.0, 1e-6, mu * 1.0001, [(mu * 1.0001, 2.0**20, 100)])
+
+
+# Several stages, each chosen after seeing the ones before
+
+
+def stage_bound(mu, t, smallest=2.0**12):
+    """What ``staged_discreteness`` charges a stage for, as a function of the epsilon that the others leave."""
+    variation = 2 + norm.pdf(1) + (5 + t) * mu * norm.pdf(0) + mu * mu
+    return lambda epsilon: variation / (6 * smallest**2) * np.exp(-t * epsilon + t * (t + 1) * mu * mu / 2)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 60.0])
+def test_the_bound_of_a_stage_holds_at_every_epsilon_that_others_may_leave(mu):
+    """Also negative ones, also for shifts shorter than mu; and at t = 0 it is one number for all of them."""
+    for t in (0.0, 0.3, 1.0, 4.0, 30.0):
+        bound = stage_bound(mu, t)
+        epsilons = np.linspace(-8, 8, 81) * max(mu, mu * mu)
+        exponents = -t * epsilons + t * (t + 1) * mu * mu / 2
+        for epsilon, shorter in itertools.product(epsilons[exponents < 700], (1.0, 0.5, 1e-3)):
+            assert privacy.discreteness(shorter * mu, epsilon, 2.0**12, 10) <= bound(epsilon) * (1 + 2e-6)
+
+
+def test_one_stage_by_itself_costs_little_more_by_the_bound_for_several():
+    """At the best t the bound for several stages is within a factor of a few of the one for a single stage."""
+    for epsilon, delta in itertools.product((0.1, 1.0, 10.0), (1e-12, 1e-6)):
+        mu = privacy.mu_of(epsilon, delta)
+        single = privacy.discreteness(mu, epsilon, 2.0**16, 10)
+        staged = privacy.staged_discreteness(mu, epsilon, [(mu, 2.0**16, 10)])
+        assert single <= staged <= 20 * single
+
+
+def adaptive_delta(first, second, epsilon):
+    """Exact delta of two discrete looks, the second chosen by the sign of what the first showed.
+
+    ``first`` is a (shift, scale); ``second`` a pair of them, for a first result below and above its middle.
+    """
+
+    def masses(shift, scale):
+        points = np.arange(-math.ceil(12 * scale) - abs(shift), math.ceil(12 * scale) + abs(shift) + 1)
+        whole = np.exp(-(np.arange(-math.ceil(40 * scale), math.ceil(40 * scale) + 1) ** 2) / 2 / scale**2).sum()
+        return points, *(np.exp(-((points - s) ** 2) / 2 / scale**2) / whole for s in (0, shift))
+
+    points, here, there = masses(*first)
+    total = 0.0
+    for chosen, branch in zip(second, (points < first[0] / 2, points >= first[0] / 2), strict=True):
+        _, then_here, then_there = masses(*chosen)
+        products = np.multiply.outer(there[branch], then_there), np.multiply.outer(here[branch], then_here)
+        total += float(np.maximum(products[0] - math.exp(epsilon) * products[1], 0).sum())
+    return total
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 6.0])
+@pytest.mark.parametrize("scale", [3.0, 5.3])
+def test_the_bound_for_several_stages_holds_for_adaptive_looks(epsilon, scale, monkeypatch):
+    """The second look's direction and scale follow the first's result: exact sums over the lattice."""
+    monkeypatch.setattr(privacy, "SMALLEST_GRID_NOISE", 0.0)
+    exceeded = 0
+    for shift, low in itertools.product((1, 3, 8), (1, -2, 4, -9)):
+        first, second = (shift, scale), ((low, scale), (2 * abs(low), 2 * scale))
+        mus = shift / scale, abs(low) / scale
+        mu = privacy.compose(mus)
+        exact, continuous = adaptive_delta(first, second, epsilon), privacy.delta_of(mu, epsilon)
+        bound = privacy.staged_discreteness(mu, epsilon, [(mus[0], scale, 1), (mus[1], scale, 1)])
+        assert exact <= continuous + bound + 1e-14
+        exceeded += exact > continuous * (1 + 1e-9) + 1e-14
+    assert exceeded > 0  # so it is needed
+
+
+def test_stages_are_certified_together():
+    mu = privacy.mu_of(1.0, 1e-6)
+    part = mu / math.sqrt(3) * (1 - 1e-12)
+    stages = [(part, 2.0**20, 100)] * 3
+    certified = privacy.Privacy.certified(1.0, 1e-6, privacy.compose([part] * 3), stages)
+    assert certified.mu <= mu
+    for broken in ([(part, 500.0, 100), *stages[1:]], [*stages[:2], (part, 2.0**20, privacy.MOST_COORDINATES + 1)]):
+        assert privacy.staged_discreteness(mu, 1.0, broken) == math.inf
+        with pytest.raises(InputError, match="delta"):
+            privacy.Privacy.certified(1.0, 1e-6, privacy.compose([part] * 3), broken)
+    with pytest.raises(InputError, match="delta"):
+        privacy.Privacy.certified(1.0, 1e-6, mu * 1.0001, stages)

@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import re
+import sys
+import types
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -17,8 +19,11 @@ import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import dpglm
+from dpglm.centring import Centring
 from dpglm.errors import FileError
 from dpglm.release_file import Release, load_release, read_release
 
@@ -39,7 +44,7 @@ FORMULAS = {
 ROWS = 60
 
 
-def make(formula: str, family: str, ledger: Any = None) -> Release:
+def make(formula: str, family: str, ledger: Any = None, stages: int = 1) -> Release:
     """A release of random rows; seed 31. The noise is real, so values differ from run to run."""
     rng = np.random.default_rng(31)
     table = pa.table(
@@ -52,7 +57,9 @@ def make(formula: str, family: str, ledger: Any = None) -> Release:
         }
     )
     schema = {"dataset": {"name": "table", "rows": ROWS, "unit": "one patient"}, "columns": COLUMNS}
-    return dpglm.release(table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, ledger=ledger)
+    return dpglm.release(
+        table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, ledger=ledger, stages=stages
+    )
 
 
 @pytest.fixture(scope="module")
@@ -379,12 +386,12 @@ def test_integers_of_eighty_digits_are_read_exactly(release: Release) -> None:
 
 
 def test_a_newer_file_asks_for_a_newer_dpglm(release: Release) -> None:
-    for version in (2, 10**6):
+    for version in (3, 10**6):
         message = refusal(edited(release, "schema_version", version))
         assert f"schema version {version}" in message
         assert "update dpglm" in message
     # A newer file may have another shape: its version is looked at first.
-    assert "update dpglm" in refusal('{"format": "dpglm-release", "schema_version": 2, "new": []}')
+    assert "update dpglm" in refusal('{"format": "dpglm-release", "schema_version": 3, "new": []}')
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
@@ -555,3 +562,170 @@ def test_the_names_that_others_rely_on(release: Release) -> None:
     assert (release.privacy.epsilon, release.privacy.delta) == (1.0, 1e-6)
     assert release.blocks is release.stages[0].blocks
     assert [(block.y_power, block.degree) for block in release.blocks] == [(1, 0), (1, 1), (0, 1), (0, 2)]
+
+
+# Several stages
+
+
+def given_centring(release: Release, known: None, mu: float) -> Centring:
+    """A centring as good as any; the stages of these files are made without a fit between them."""
+    size = len(release.design.coefficient_names)
+    rng = np.random.default_rng(len(release.stages))
+    centre = rng.normal(size=size + (release.design.offset is not None))
+    whitening = np.eye(size) + rng.normal(size=(size, size)) / 5
+    return Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), 3.7, 11.0, 1.3, 6.0)
+
+
+@pytest.fixture(scope="module")
+def staged() -> dict[str, Release]:
+    looks = types.ModuleType("dpglm.analyst.looks")
+    for name, function in {
+        "first_looks": lambda releases: [None] * len(releases),
+        "knowledge_of_first": lambda release, first: None,
+        "add_look": lambda release, known, stage: None,
+        "next_centring": given_centring,
+    }.items():
+        setattr(looks, name, function)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "dpglm.analyst.looks", looks)
+        made = {f"{name}, 3": make(*what, stages=3) for name, what in FORMULAS.items()}
+        return made | {"logistic, 2": make(*FORMULAS["logistic"], stages=2)}
+
+
+@pytest.mark.parametrize("name", ["counts, 3", "logistic, 3", "linear, 3", "logistic, 2"])
+def test_stages_that_are_saved_come_back(name: str, staged: dict[str, Release], tmp_path: Path) -> None:
+    release = staged[name]
+    release.save(tmp_path / "a.json")
+    loaded = load_release(tmp_path / "a.json")
+    assert loaded == release
+    assert loaded.to_json() == release.to_json()
+    assert pickle.loads(pickle.dumps(release)) == release
+    assert len(loaded.stages) == int(name[-1])
+    for mine, theirs in zip(loaded.stages[1:], release.stages[1:], strict=True):
+        assert mine.centring == theirs.centring
+        for one, other in zip(mine.blocks, theirs.blocks, strict=True):
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_a_release_of_one_stage_is_written_as_before(releases: dict[str, Release], staged: dict[str, Release]) -> None:
+    """Older versions read it: version 1, and no key that they do not know."""
+    data = json.loads(releases["logistic"].to_json())
+    assert data["schema_version"] == 1
+    assert set(data["stages"][0]) == {"kind", "allocation", "mu", "blocks"}
+    assert {json.loads(release.to_json())["schema_version"] for release in staged.values()} == {2}
+
+
+def swapped(stages: list[Any]) -> list[Any]:
+    return [stages[1], stages[0], *stages[2:]]
+
+
+def rescaled(factor: float) -> Callable[[Any], Any]:
+    return lambda value: value * factor
+
+
+STAGE_EDITS: list[tuple[str, Any]] = [
+    ("schema_version", 1),
+    ("stages", lambda stages: [*stages, stages[-1]]),
+    ("stages", lambda stages: stages[1:]),
+    ("stages", lambda stages: stages[:1]),
+    ("stages", lambda stages: stages[:2]),
+    ("stages", swapped),
+    ("stages", lambda stages: [stages[0], stages[0], stages[2]]),
+    ("stages/0/kind", "centred"),
+    ("stages/1/kind", "moments"),
+    ("stages/1/kind", ...),
+    ("stages/1/centring", ...),
+    ("stages/1/centring", None),
+    ("stages/0/centring", {}),
+    ("stages/1/mu", rescaled(1.01)),
+    ("stages/2/mu", 0),
+    ("stages/1/blocks", lambda blocks: blocks[:2]),
+    ("stages/1/blocks", lambda blocks: [*blocks, blocks[0]]),
+    ("stages/1/blocks", lambda blocks: blocks[::-1]),
+    ("stages/1/blocks", lambda blocks: [blocks[0], blocks[1], blocks[1]]),
+    ("stages/1/blocks/0/values", lambda values: values[1:]),
+    ("stages/1/blocks/1/values", lambda values: [*values, "0"]),
+    ("stages/1/blocks/2/values/0", 1.5),
+    ("stages/1/blocks/2/values/0", "1.5"),
+    ("stages/1/blocks/0/noise_stddev", rescaled(1.001)),
+    ("stages/1/blocks/1/grid_noise_stddev/2", rescaled(1.001)),
+    ("stages/1/blocks/1/grid_noise_stddev/2", ...),
+    ("stages/1/blocks/1/degree", 1),
+    ("stages/1/blocks/0/y_power", 0),
+    *[(f"stages/2/centring/{name}", ...) for name in Centring.__annotations__],
+    *[(f"stages/2/centring/{name}", "x") for name in Centring.__annotations__],
+    *[(f"stages/2/centring/{name}", True) for name in Centring.__annotations__],
+    *[(f"stages/1/centring/{name}", 0) for name in ("score_bound", "information_bound", "spread", "clip")],
+    *[(f"stages/1/centring/{name}", -1.0) for name in ("score_bound", "information_bound", "spread", "clip")],
+    *[(f"stages/1/centring/{name}", rescaled(1.001)) for name in ("score_bound", "information_bound")],
+    *[
+        (f"stages/1/centring/{name}", value)
+        for name in ("score_bound", "information_bound")
+        for value in (1e-320, 1e308)
+    ],
+    ("stages/1/centring/other", 1),
+    ("stages/1/centring/centre", lambda centre: centre[1:]),
+    ("stages/1/centring/centre", lambda centre: [*centre, 0.5]),
+    ("stages/1/centring/centre", []),
+    ("stages/1/centring/centre/0", None),
+    ("stages/1/centring/centre/0", [1.0]),
+    ("stages/1/centring/centre/0", 1),  # not as dpglm writes numbers
+    ("stages/1/centring/whitening", lambda rows: rows[1:]),
+    ("stages/1/centring/whitening", lambda rows: [row[1:] for row in rows]),
+    ("stages/1/centring/whitening", lambda rows: [*rows, rows[0]]),
+    ("stages/1/centring/whitening", lambda rows: [[*row, 1.0] for row in rows]),
+    ("stages/1/centring/whitening", []),
+    ("stages/1/centring/whitening/0", []),
+    ("stages/1/centring/whitening/0", 1.0),
+    ("stages/1/centring/whitening/0/0", "1"),
+    ("stages/1/centring/whitening", lambda rows: [rows[0]] * len(rows)),  # singular
+    ("stages/1/centring/whitening", lambda rows: [[0.0] * len(row) for row in rows]),
+    ("stages/1/centring/whitening", lambda rows: [[1e308] * len(row) for row in rows]),
+    ("stages/1/centring/whitening", lambda rows: [[1e308 * x for x in row] for row in rows]),
+    ("stages/1/centring/whitening", lambda rows: [[1e-300 * x for x in row] for row in rows]),
+    ("stages/1/centring/whitening", lambda rows: [[x * 1e-300 for x in rows[0]], *rows[1:]]),
+    ("stages/1/centring/whitening", lambda rows: [[x + 1e-14 for x in rows[1]], *rows[1:]]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(STAGE_EDITS)))
+def test_changed_stages_are_refused_in_one_line(number: int, staged: dict[str, Release]) -> None:
+    path, value = STAGE_EDITS[number]
+    refusal(edited(staged["logistic, 3"], path, value))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("place", ['"centre": [', '"whitening": [', '"score_bound": ', '"clip": '])
+def test_numbers_that_are_none_are_refused_in_a_centring(place: str, number: str, staged: dict[str, Release]) -> None:
+    text = staged["logistic, 3"].to_json()
+    position = text.index(place) + len(place)
+    value = re.search(r"-?[0-9][0-9.e+-]*", text[position:])
+    assert value is not None
+    start = position + value.start()
+    refusal(text[:start] + number + text[start + len(value.group()) :])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_done_to_a_stage_is_refused_in_one_line_or_read(data: Any, staged: dict[str, Release]) -> None:
+    """Any value anywhere in the stages, replaced by anything JSON can hold, with an honest checksum.
+
+    Most are refused. What is read is a release again: it writes the very text that was read.
+    """
+    release = staged["logistic, 3"]
+    inner, path = json.loads(release.to_json())["stages"], ["stages"]
+    while isinstance(inner, list | dict) and inner and (len(path) < 3 or data.draw(st.booleans())):
+        key = data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        inner = inner[key]
+        path.append(str(key))
+    numbers = st.sampled_from([0, 1, -1, 0.5, 1e300, -1e-300, 2**70]) | st.floats(allow_nan=False, allow_infinity=False)
+    value = data.draw(
+        numbers | st.none() | st.booleans() | st.sampled_from(["", "7", "x"]) | st.lists(numbers, max_size=4)
+    )
+    text = edited(release, "/".join(path), value)
+    try:
+        again = read_release(text, "some.json")
+    except FileError:
+        refusal(text)
+    else:
+        assert json.loads(again.to_json()) == json.loads(text)

@@ -5,6 +5,7 @@ the release into a posterior for the coefficients::
 
     Schema -> Design -> FixedPointRows -> BlockSums -> Release           (custodian: sees rows)
                                                        Release -> Fit    (analyst: sees only the release)
+                                                                  Fit -> report, plots
 
 Heavy libraries load when they are used, so that importing this package is quick.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpglm.analyst.fit import fit, fit_many
+    from dpglm.analyst.prior_predictive import prior_predictive
     from dpglm.analyst.priors import NormalPrior, SphericalPrior
     from dpglm.analyst.result import Fit, FitWarning, load_fit
     from dpglm.custodian.build import release
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from dpglm.custodian.ledger import Ledger
     from dpglm.errors import BudgetError, DpglmError, FileError, InputError
     from dpglm.release_file import Release, load_release
+    from dpglm.report.html import report
+    from dpglm.report.plots import plot_effect, plot_forest, plot_posterior, plot_privacy
     from dpglm.schema import Schema
 
 __version__ = "0.1.0"
@@ -35,6 +39,7 @@ _HOME = {
     "fit": "dpglm.analyst.fit",
     "fit_many": "dpglm.analyst.fit",
     "load_fit": "dpglm.analyst.result",
+    "prior_predictive": "dpglm.analyst.prior_predictive",
     "release": "dpglm.custodian.build",
     "check": "dpglm.custodian.check",
     "Ledger": "dpglm.custodian.ledger",
@@ -44,6 +49,10 @@ _HOME = {
     "InputError": "dpglm.errors",
     "Release": "dpglm.release_file",
     "load_release": "dpglm.release_file",
+    "plot_effect": "dpglm.report.plots",
+    "plot_forest": "dpglm.report.plots",
+    "plot_posterior": "dpglm.report.plots",
+    "plot_privacy": "dpglm.report.plots",
     "Schema": "dpglm.schema",
 }
 
@@ -64,11 +73,19 @@ __all__ = [
     "fit_many",
     "load_fit",
     "load_release",
+    "plot_effect",
+    "plot_forest",
+    "plot_posterior",
+    "plot_privacy",
+    "prior_predictive",
     "release",
+    "report",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "report":
+        return import_module("dpglm.report")  # a package that can be called
     if name not in _HOME:
         raise AttributeError(f"module 'dpglm' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -1,48 +1,94 @@
 """The command line: each command does what the Python function of its name does.
 
-Exit codes: 0 done; 1 a mistake in what the user gave, said in one line on standard error; 2 a command that does not
-exist or lacks an argument, said in one line as well.
+Results go to standard output, errors and progress to standard error. The help texts are the reference.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dpglm.errors import DpglmError, FileError, InputError
-
-app = typer.Typer(
-    help="Honest regression coefficients from private tables.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+from dpglm.cli_ledger import ledger_app
+from dpglm.cli_options import (
+    ForceOption,
+    JsonOption,
+    ProbOption,
+    QuietOption,
+    SchemaOption,
+    TableArgument,
+    among,
+    load_schema,
+    say,
 )
-ledger_app = typer.Typer(help="The privacy budget of one dataset: init, show, verify, export.", rich_markup_mode=None)
+from dpglm.errors import DpglmError, FileError, InputError
+from dpglm.families import FAMILIES
+from dpglm.terminal import aligned, check_output, expect, working, write_new
+
+HELP = """Honest regression coefficients from private tables.
+
+A custodian turns a table into one noisy release file; an analyst turns the file into a posterior and a report.
+
+\b
+dpglm demo                                see it all on simulated rows
+dpglm init, check, ledger init, release   for the custodian, who has the table
+dpglm fit, report                         for the analyst, who has a release
+
+\b
+Exit codes:
+  0    done
+  1    a mistake in what was given, or a file that cannot be read or written
+  2    no such command or option, or one is missing
+  3    a bug of dpglm; DPGLM_TRACEBACK=1 shows where (it may quote the table)
+  130  stopped by Ctrl-C; no output file is left half-written
+With 1, 2, 3 and 130 comes one line on standard error that says what to do.
+"""
+
+_STOPPED = 130
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", no_args_is_help=False)
 app.add_typer(ledger_app, name="ledger")
 
-SchemaOption = Annotated[Path, typer.Option("--schema", help="The schema file (TOML).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file.")]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import dpglm
+
+        typer.echo(f"dpglm {dpglm.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=HELP)
+def _every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
 def demo(
     folder: Annotated[Path | None, typer.Argument(help="Where to write; default: a new temporary folder.")] = None,
+    quiet: QuietOption = False,
 ) -> None:
-    """The whole story on a simulated table: schema, ledger, release, fit.
+    """The whole story on a simulated table: schema, ledger, release, fit, report.
 
-    Example: dpglm demo
+    \b
+    Examples:
+      dpglm demo
+      dpglm demo my-first-release
     """
     import tempfile
 
     from dpglm.demo import run
 
-    run(folder or Path(tempfile.mkdtemp(prefix="dpglm-demo-")))
+    run(folder or Path(tempfile.mkdtemp(prefix="dpglm-demo-")), quiet=quiet)
 
 
 @app.command()
@@ -50,192 +96,225 @@ def init(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file; only its header is read.")],
     output: Annotated[Path | None, typer.Option(help="Where to write the template; default: standard output.")] = None,
     force: ForceOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write a schema template from the header alone: a person fills in types, bounds and levels.
 
-    Example: dpglm init patients.csv --output patients.toml
+    \b
+    Examples:
+      dpglm init patients.csv
+      dpglm init patients.csv --output patients.toml
     """
     from dpglm.custodian.tables import column_names
     from dpglm.schema import template
 
+    expect("table", table, "a table")
     text = template(table.name.split(".")[0], column_names(table))
     if output is None:
         typer.echo(text, nl=False)
-    else:
-        _write(output, text, force)
+        return
+    write_new(output, text, "a schema", force)
+    say(f"written to {output}; fill in what is blank, then: dpglm check {table} --schema {output}", quiet)
 
 
 @app.command()
 def check(
-    table: Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.")],
+    table: TableArgument,
     schema: SchemaOption,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """For the custodian's eyes only: how many values would be clamped, filled or match no level.
 
-    Example: dpglm check patients.csv --schema patients.toml
+    \b
+    Examples:
+      dpglm check patients.csv --schema patients.toml
+      dpglm check patients.csv --schema patients.toml --json
     """
     import dpglm
 
-    result = dpglm.check(table, dpglm.Schema.load(schema))
-    typer.echo(json.dumps(result.to_dict()) if as_json else str(result))
+    expect("table", Path(table), "a table")
+    declared = load_schema(schema)
+    with working(f"reading {table}", quiet):
+        result = dpglm.check(table, declared)
+    say(json.dumps(result.to_dict()) if as_json else str(result), quiet and not as_json)
 
 
 @app.command()
 def release(
-    table: Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.")],
+    table: TableArgument,
     schema: SchemaOption,
     formula: Annotated[str, typer.Option(help='For example "y ~ a + b".')],
-    family: Annotated[str, typer.Option(help="logistic, poisson or linear.")],
+    family: Annotated[str, typer.Option(help="logistic, poisson or linear.", autocompletion=among(*FAMILIES))],
     epsilon: Annotated[float, typer.Option(help="Budget of this release.")],
     delta: Annotated[float, typer.Option(help="Budget of this release.")],
     output: Annotated[Path, typer.Option(help="The release file to write.")],
     ledger: Annotated[Path | None, typer.Option(help="The dataset's ledger.")] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Keep no account; stated in the file.")] = False,
     radius: Annotated[float | None, typer.Option(help="Hold rows in a smaller ball.")] = None,
-    allocation: Annotated[str, typer.Option(help="auto or equal.")] = "auto",
+    allocation: Annotated[str, typer.Option(help="auto or equal.", autocompletion=among("auto", "equal"))] = "auto",
+    stages: Annotated[
+        str,
+        typer.Option(help="Looks that share the budget: 1, 2, 3 or auto.", autocompletion=among("auto", "1", "2", "3")),
+    ] = "1",
     force: ForceOption = False,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Turn a table into one noisy, self-describing release file, and print what it promises.
 
-    Example: dpglm release patients.csv --schema patients.toml --formula "diabetes ~ age + bmi" --family logistic
-    --epsilon 1 --delta 1e-6 --ledger patients.ledger --output diabetes.release.json
+    \b
+    Example:
+      dpglm release patients.csv --schema patients.toml \\
+        --formula "diabetes ~ age + bmi" --family logistic \\
+        --epsilon 1 --delta 1e-6 --ledger patients.ledger \\
+        --output diabetes.release.json
     """
     import dpglm
 
     if (ledger is None) != no_ledger:
         rule = "give either --ledger or --no-ledger"
         raise InputError("ledger", ledger, rule, "create one with `dpglm ledger init`, or say --no-ledger")
-    _check_output(output, force)
-    made = dpglm.release(
-        table, formula, schema=dpglm.Schema.load(schema), family=family, epsilon=epsilon, delta=delta, ledger=ledger,
-        radius=radius, allocation=allocation,
-    )  # fmt: skip
-    made.save(output)
+    check_output(output, "a release", force)
+    expect("table", Path(table), "a table")
+    if ledger is not None:
+        expect("ledger", ledger, "a ledger")
+    declared = load_schema(schema)
+    try:
+        with working(f"reading {declared.dataset.rows:,} rows of {table}", quiet):
+            made = dpglm.release(
+                table, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
+                radius=radius, allocation=allocation, stages=int(stages) if stages in ("1", "2", "3") else stages,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        account = "" if ledger is None else f"; `dpglm ledger show {ledger}` says whether its budget was spent"
+        _fail(f"stopped: no release was written{account}", _STOPPED)
+    try:
+        made.save(output)
+    except FileError as error:
+        if ledger is None:
+            raise
+        again = f"the ledger keeps the release, at no further cost: dpglm ledger export {ledger} --output FILE"
+        raise FileError(error.name, error.value, error.rule, again) from None
     facts = {"release_id": made.id, "output": str(output), "statement": made.statement}
-    typer.echo(json.dumps(facts) if as_json else f"{made.statement}\nwritten to {output}")
+    say(json.dumps(facts) if as_json else f"{made.statement}\nwritten to {output}", quiet and not as_json)
 
 
 @app.command()
 def fit(
     releases: Annotated[list[Path], typer.Argument(help="One release file or several, fitted jointly.")],
     output: Annotated[Path, typer.Option(help="The posterior file to write.")],
-    link: Annotated[str | None, typer.Option(help="logit, probit; log, softplus.")] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(help="logit, probit; log, softplus.", autocompletion=among("logit", "probit", "log", "softplus")),
+    ] = None,
     dispersion: Annotated[float | None, typer.Option(help="Counts: 1 is Poisson; default: inferred.")] = None,
-    method: Annotated[str, typer.Option(help="nuts or laplace.")] = "nuts",
+    method: Annotated[str, typer.Option(help="nuts or laplace.", autocompletion=among("nuts", "laplace"))] = "nuts",
     draws: Annotated[int | None, typer.Option(help="Draws a chain; default: as many as are needed.")] = None,
-    chains: Annotated[int, typer.Option()] = 4,
-    seed: Annotated[int, typer.Option()] = 0,
-    prob: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    chains: Annotated[int, typer.Option(help="Chains of the sampler.")] = 4,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    prob: ProbOption = 0.95,
     force: ForceOption = False,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Turn release files into a posterior file, and print its summary.
 
-    Example: dpglm fit diabetes.release.json --output diabetes.fit.npz
+    \b
+    Examples:
+      dpglm fit diabetes.release.json --output diabetes.fit.npz
+      dpglm fit north.release.json south.release.json --output both.fit.npz
     """
     import dpglm
 
+    check_output(output, "a fit", force)
+    _check_prob(prob)
+    for path in releases:
+        expect("release", path, "a release")
     loaded = [dpglm.load_release(path) for path in releases]
-    _check_output(output, force)
+    if not quiet and sys.stderr.isatty():
+        typer.echo("fitting; the first fit of a kind compiles, about half a minute ...", err=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dpglm.FitWarning)  # printed below as notes
         fitted = dpglm.fit(
-            loaded, link=link, dispersion=dispersion, method=method, draws=draws, chains=chains, seed=seed
-        )
-    fitted.save(output)
+            loaded, link=link, dispersion=dispersion, method=method, draws=draws, chains=chains, seed=seed,
+            progress=False if quiet else None,
+        )  # fmt: skip
     summary = fitted.summary(prob=prob)
+    fitted.save(output)
     if as_json:
-        facts = {"summary": json.loads(summary.to_json(orient="index")), "notes": list(fitted.warnings)}
-        typer.echo(json.dumps(facts))
+        rows = json.loads(summary.to_json(orient="index"))
+        typer.echo(json.dumps({"summary": rows, "notes": list(fitted.warnings), "output": str(output)}))
         return
-    typer.echo(summary.round(4).to_string())
-    for note in fitted.warnings:
-        typer.echo(f"note: {note}")
-    typer.echo(f"written to {output}")
+    notes = "".join(f"note: {note}\n" for note in fitted.warnings)
+    say(f"{summary_text(fitted, prob)}\n{notes}written to {output}", quiet)
 
 
-@ledger_app.command("init")
-def ledger_init(
-    path: LedgerArgument,
-    schema: SchemaOption,
-    epsilon: Annotated[float, typer.Option(help="Cap of all releases together.")],
-    delta: Annotated[float, typer.Option(help="Cap of all releases together.")],
-) -> None:
-    """Create the ledger of a dataset with a total budget.
-
-    Example: dpglm ledger init patients.ledger --schema patients.toml --epsilon 3 --delta 1e-6
-    """
-    import dpglm
-
-    created = dpglm.Ledger.create(path, dpglm.Schema.load(schema).dataset, epsilon=epsilon, delta=delta)
-    typer.echo(str(created.summary()))
-
-
-@ledger_app.command("show")
-def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
-    """Show the cap, what is spent and every entry.
-
-    Example: dpglm ledger show patients.ledger
-    """
-    import dpglm
-
-    ledger = dpglm.Ledger.open(path)
-    entries = ledger.entries()
-    if as_json:
-        listed = [{"number": e.number, "time": e.time, "release_id": e.release_id, **e.description} for e in entries]
-        typer.echo(json.dumps({**ledger.summary().to_dict(), "entries": listed}))
-        return
-    typer.echo(str(ledger.summary()))
-    for entry in entries:
-        kept = "kept" if entry.has_release else "not finished"
-        what = ", ".join(f"{key} {value}" for key, value in entry.description.items())
-        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  {what}")
-
-
-@ledger_app.command("verify")
-def ledger_verify(path: LedgerArgument) -> None:
-    """Check the file, the chain of digests, the kept releases and the cap.
-
-    Example: dpglm ledger verify patients.ledger
-    """
-    import dpglm
-
-    dpglm.Ledger.open(path).verify()
-    typer.echo("the ledger is sound")
-
-
-@ledger_app.command("export")
-def ledger_export(
-    path: LedgerArgument,
-    output: Annotated[Path, typer.Option(help="The release file to write.")],
-    release_id: Annotated[str | None, typer.Option(help="Default: the latest release that is kept.")] = None,
+@app.command()
+def report(
+    fit: Annotated[Path, typer.Argument(help="A posterior file that `dpglm fit` wrote.")],
+    output: Annotated[Path, typer.Option(help="The HTML file to write.")],
+    prob: ProbOption = 0.95,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=VALUE: where it stands while another predictor moves. May be repeated."),
+    ] = None,
     force: ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Write a kept release to a file again: a lost file costs nothing.
+    """Turn a posterior file into one self-contained HTML page: plots, tables, a methods paragraph.
 
-    Example: dpglm ledger export patients.ledger --output diabetes.release.json
+    \b
+    Examples:
+      dpglm report diabetes.fit.npz --output diabetes.html
+      dpglm report diabetes.fit.npz --output at-40.html --at age=40
     """
     import dpglm
 
-    _write(output, dpglm.Ledger.open(path).export(release_id), force)
-    typer.echo(f"written to {output}")
+    check_output(output, "a web page", force)
+    _check_prob(prob)
+    expect("fit", fit, "a fit")
+    written = dpglm.report(dpglm.load_fit(fit), output, prob=prob, at=_points(at), overwrite=force)
+    size = written.stat().st_size
+    facts = {"output": str(output), "bytes": size}
+    say(json.dumps(facts) if as_json else f"written to {output} ({size / 1000:.0f} kB)", quiet and not as_json)
 
 
-def _write(path: Path, text: str, force: bool) -> None:
-    from dpglm.release_file import write_atomically
+def summary_text(fitted: Any, prob: float) -> str:
+    """The coefficients as a table that fits a terminal."""
+    from dpglm.report.words import percent, plain_number
 
-    _check_output(path, force)
-    write_atomically(path, text.encode())
+    table = fitted.summary(prob=prob)
+    ratio = fitted.ratio_name
+    draws = fitted.coefficients[..., 0].size
+    head = ["coefficient", "mean", "sd", f"{100 * prob:g} % interval", "P(sign)", "clear"]
+    head += [ratio.replace("_", " ")] if ratio else []
+    rows = []
+    for name, row in table.iterrows():
+        interval = f"{plain_number(row['lower'])} to {plain_number(row['upper'])}"
+        cells = [str(name), plain_number(row["mean"]), plain_number(row["sd"]), interval]
+        cells += [percent(row["p_sign"], draws), "yes" if row["significant"] else "no"]
+        cells += [plain_number(row[ratio], 4)] if ratio else []
+        rows.append([*cells, f"{row['inflation']:.2f} x", f"{row['ess']:.0f}", f"{row['r_hat']:.3f}"])
+    return aligned([*head, "privacy", "ess", "r_hat"], rows)
 
 
-def _check_output(path: Path, force: bool) -> None:
-    """Whatever is wrong with the output is said before anything is read or spent."""
-    if path.exists() and not force:
-        raise FileError("output", str(path), "exists already", "choose another name, or say --force")
-    if not path.parent.is_dir():
-        raise FileError("output", str(path), "its folder does not exist", "create the folder first")
+def _check_prob(prob: float) -> None:
+    """Before the sampling, not after it."""
+    if not 0 < prob < 1:
+        raise InputError("prob", prob, "must lie between 0 and 1", "write for example --prob 0.95")
+
+
+def _points(given: list[str] | None) -> dict[str, str]:
+    """``["age=40"]`` as a dict."""
+    points = {}
+    for text in given or ():
+        name, sign, value = text.rpartition("=")
+        if not (name and sign and value):
+            raise InputError("at", text, "must be COLUMN=VALUE", "write for example --at age=40")
+        points[name] = value
+    return points
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -243,19 +322,36 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code: Any = app(args=given or ["--help"], prog_name="dpglm", standalone_mode=False)
+        sys.stdout.flush()
+        if code == _STOPPED:  # typer turns Ctrl-C into this code
+            raise KeyboardInterrupt
     except DpglmError as error:
         _fail(str(error), 1)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "dpglm"
-        _fail(f"{where}: {error.format_message()} (see {where} --help)".replace("\n", " "), 2)
+        _fail(f"{where}: {error.format_message()} (see {where} --help)", 2)
     except (typer.Abort, KeyboardInterrupt):
-        _fail("stopped", 130)
+        _fail("stopped: no output file was written", _STOPPED)
+    except OSError as error:  # a full or closed standard output, mostly: dpglm's own files raise its own errors
+        _close_output()
+        name, value = ("output", "standard output") if error.filename is None else ("file", str(error.filename))
+        _fail(str(FileError(name, value, f"cannot be used ({error.strerror})", "make room, or choose another")), 1)
+    except Exception as error:
+        if os.environ.get("DPGLM_TRACEBACK"):
+            raise
+        _fail(f"a bug of dpglm ({type(error).__name__}): set DPGLM_TRACEBACK=1 to see where, and report it", 3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> None:
-    sys.stderr.write(message + "\n")
+def _close_output() -> None:
+    """Point standard output elsewhere, so that Python does not complain again while it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    sys.stderr.write(" ".join(message.split("\n")) + "\n")
     sys.exit(code)
 
 

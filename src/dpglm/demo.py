@@ -1,27 +1,29 @@
-"""The whole story on a simulated table: schema, ledger, release, fit, and the answer that only the demo may see.
+"""The whole story on a simulated table: schema, ledger, release, fit, report, and the answer only the demo may see.
 
     python -m dpglm.demo [FOLDER]
 
-The table is simulated here, and says so: no real person is in it.
+The table is simulated here, and says so: no real person is in it, and the true coefficients are known.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dpglm
+from dpglm.errors import FileError
+from dpglm.terminal import aligned, working
 
 SEED = 7
 ROWS = 8_000
 FORMULA = "diabetes ~ age + bmi + smoker"
-EPSILON, DELTA = 1.0, 1e-6
+EPSILON, DELTA, CAP = 1.0, 1e-6, 3.0
 SCHEMA = f"""[dataset]
 name = "simulated patients"
 rows = {ROWS}
@@ -79,37 +81,88 @@ def plain_fit(table: Any) -> tuple[Any, Any]:
     return theta, np.sqrt(np.diag(np.linalg.inv(information)))
 
 
-def run(folder: Path) -> None:
-    """Write schema, table, ledger, release and fit into a folder, and print what happens."""
+def run(folder: Path, *, quiet: bool = False, seed: int = 1) -> None:
+    """Write schema, table, ledger, release, fit and report into a new or empty folder, and print what happens."""
+    say: Callable[[str], None] = _silent if quiet else _say
     start = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "patients.toml").write_text(SCHEMA)
+    _make(folder)
+    files = {name: folder / f"patients.{name}" for name in ("toml", "csv", "ledger")}
+    released, fitted, page = (folder / f"diabetes.{end}" for end in ("release.json", "fit.npz", "html"))
+
+    say("1. THE CUSTODIAN has the rows. A person declared their bounds, levels and number; nothing is read from them.")
+    files["toml"].write_text(SCHEMA)
     table = simulated_table()
-    table.to_csv(folder / "patients.csv", index=False)
-    schema = dpglm.Schema.load(folder / "patients.toml")
-    _say(f"1. The custodian has {ROWS:,} simulated rows and a schema that a person wrote ({folder / 'patients.toml'}).")
-    ledger = dpglm.Ledger.create(folder / "patients.ledger", schema.dataset, epsilon=3, delta=DELTA)
+    table.to_csv(files["csv"], index=False)
+    schema = dpglm.Schema.load(files["toml"])
+    say(f"   {ROWS:,} simulated patients in {files['csv'].name}, schema in {files['toml'].name}.")
+
+    say(f"\n2. A LEDGER caps what may ever be released about them: epsilon = {CAP:g} in all.")
+    ledger = dpglm.Ledger.create(files["ledger"], schema.dataset, epsilon=CAP, delta=DELTA)
     release = dpglm.release(
-        folder / "patients.csv", FORMULA, schema=schema, family="logistic", epsilon=EPSILON, delta=DELTA, ledger=ledger
+        files["csv"], FORMULA, schema=schema, family="logistic", epsilon=EPSILON, delta=DELTA, ledger=ledger
     )
-    release.save(folder / "diabetes.release.json")
-    _say("2. One release, and what it promises:")
-    _say(f"   {release.statement}")
-    _say(f"\n{ledger.summary()}\n")
-    _say("3. The analyst has the release file and nothing else. Fitting; the first time compiles, half a minute ...")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = dpglm.fit(dpglm.load_release(folder / "diabetes.release.json"), seed=1)
-    fit.save(folder / "diabetes.fit.npz")
-    summary = fit.summary()[["mean", "sd", "lower", "upper", "p_sign", "significant", "inflation"]]
-    estimate, error = plain_fit(table)
-    summary["non-private"], summary["its sd"], summary["truth"] = estimate, error, list(TRUTH.values())
-    _say("4. The posterior, beside the non-private fit that only this demo may see:\n")
-    _say(summary.round(3).to_string())
+    release.save(released)
+    left = ledger.summary().remaining_epsilon
+    say(f"   One release of epsilon = {EPSILON:g} leaves {left:.3g} for one more.")
+
+    say(f"\n3. THE RELEASE is one small file ({released.stat().st_size / 1000:.0f} kB). What it promises:")
+    say(_indented(release.statement))
+
+    say("\n4. THE ANALYST has that file and nothing else. Fitting (the first time compiles, about half a minute) ...")
+    with warnings.catch_warnings(), working("fitting", quiet):
+        warnings.simplefilter("ignore", dpglm.FitWarning)  # shown below as notes
+        fit = dpglm.fit(dpglm.load_release(released), seed=seed, progress=False)
+    fit.save(fitted)
+    say("   The posterior, beside the non-private fit and the truth that only this demo may see:\n")
+    say(_indented(_comparison(fit, table), width=None))
     for warning in fit.warnings:
-        _say(f"note: {warning}")
-    seconds = time.perf_counter() - start
-    _say(f"\nDone in {seconds:.0f} s. Files are in {folder}. Next: docs/custodian.md, docs/method.md.")
+        say(f"   note: {warning}")
+
+    dpglm.report(fit, page)
+    say(f"\n5. THE REPORT is one web page that needs no network ({page.stat().st_size / 1000:.0f} kB). Open it:")
+    say(f"   {page.resolve().as_uri()}")
+    say(f"\nDone in {time.perf_counter() - start:.0f} s. To try next, in {folder}:")
+    say(_indented(_next_steps(), width=None))
+
+
+def _comparison(fit: Any, table: Any) -> str:
+    estimate, error = plain_fit(table)
+    head = ("coefficient", "mean", "95 % interval", "privacy", "| non-private", "its 95 % interval", "truth")
+    rows = []
+    for index, (name, row) in enumerate(fit.summary().iterrows()):
+        low, high = estimate[index] - 1.96 * error[index], estimate[index] + 1.96 * error[index]
+        rows.append(
+            (
+                str(name), f"{row['mean']:.3f}", f"{row['lower']:.3f} to {row['upper']:.3f}",
+                f"{row['inflation']:.2f} x as wide", f"| {estimate[index]:11.3f}", f"{low:.3f} to {high:.3f}",
+                f"{TRUTH[str(name)]:.3f}",
+            )
+        )  # fmt: skip
+    return aligned(head, rows)
+
+
+def _next_steps() -> str:
+    return """dpglm ledger show patients.ledger
+dpglm report diabetes.fit.npz --output at-40.html --at age=40
+dpglm release patients.csv --schema patients.toml --formula "diabetes ~ age * bmi" \\
+  --family logistic --epsilon 2 --delta 1e-6 --ledger patients.ledger --output second.release.json
+dpglm init patients.csv        (the first step with a table of your own; then docs/custodian.md)"""
+
+
+def _make(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileError("folder", str(folder), "must be new or empty", "choose another name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError("folder", str(folder), f"cannot be made ({error.strerror})", "choose another place") from None
+
+
+def _indented(text: str, width: int | None = 105) -> str:
+    import textwrap
+
+    lines = textwrap.wrap(text, width) if width else text.split("\n")
+    return "\n".join(f"   {line}" for line in lines)
 
 
 def _say(text: str) -> None:
@@ -117,9 +170,15 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _silent(text: str) -> None:
+    del text
+
+
 def main() -> None:
-    """Run in the folder given, or in a new temporary one."""
-    run(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="dpglm-demo-")))
+    """Run in the folder given, or in a new temporary one; a mistake is one line, as on the command line."""
+    from dpglm.cli import main as command_line
+
+    command_line(["demo", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

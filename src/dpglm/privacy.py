@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpglm.errors import InputError
@@ -39,11 +39,19 @@ class Privacy:
     rho: float
 
     @classmethod
-    def certified(
-        cls, epsilon: float, delta: float, mu: float, smallest_grid_noise: float, coordinates: int
-    ) -> Privacy:
-        """The guarantee, after checking that ``mu`` and the discreteness of the noise fit into it."""
-        spent = delta_of(mu, epsilon) + discreteness(mu, epsilon, smallest_grid_noise, coordinates)
+    def certified(cls, epsilon: float, delta: float, mu: float, stages: Sequence[tuple[float, float, int]]) -> Privacy:
+        """The guarantee, after checking that ``mu`` and the discreteness of the noise fit into it.
+
+        ``stages`` are the parts, each with its mu, smallest noise in grid units and number of coordinates. One
+        stage needs the bound on discreteness at this epsilon alone (docs/privacy.md, "Discrete noise"); several, chosen
+        one after the other, need it at every epsilon that the others may leave (docs/stages_privacy.md).
+        """
+        if len(stages) == 1:
+            ((_, smallest, coordinates),) = stages
+            extra = discreteness(mu, epsilon, smallest, coordinates)
+        else:
+            extra = staged_discreteness(mu, epsilon, stages)
+        spent = delta_of(mu, epsilon) + extra
         if not spent <= delta:
             raise InputError(
                 "delta",
@@ -158,3 +166,24 @@ def discreteness(mu: float, epsilon: float, smallest_grid_noise: float, coordina
     absolute_first = density if start >= 0 else 2 / math.sqrt(2 * math.pi) - density
     variation = mu * density + (2 * tail + abs(start) * density) + 2 * mu * absolute_first + mu * mu * tail
     return variation / (6 * smallest_grid_noise**2) * (1 + 1e-6)
+
+
+def staged_discreteness(mu: float, epsilon: float, stages: Sequence[tuple[float, float, int]]) -> float:
+    """Upper bound on what integer noise adds to delta over stages chosen one after the other, ``mu`` in all.
+
+    A stage of (mu_k, m_k, coordinates) adds at most, for any t >= 0 (docs/stages_privacy.md, "Discrete noise"),
+
+        (2 + phi(1) + (5 + t) mu_k phi(0) + mu_k^2) / (6 m_k^2) * exp(-t epsilon + t (t + 1) mu^2 / 2).
+
+    Its V is bounded by an exponential in epsilon, whose expectation over the privacy loss of all other stages is known;
+    t is where the exponent is smallest.
+    """
+    t = max(epsilon / (mu * mu) - 0.5, 0.0)
+    density = 1 / math.sqrt(2 * math.pi)
+    total = 0.0
+    for stage_mu, smallest_grid_noise, coordinates in stages:
+        if smallest_grid_noise < SMALLEST_GRID_NOISE or coordinates > MOST_COORDINATES:
+            return math.inf
+        variation = 2 + density * math.exp(-0.5) + (5 + t) * stage_mu * density + stage_mu * stage_mu
+        total += variation / (6 * smallest_grid_noise**2) * (1 + 1e-6)
+    return total * math.exp(-t * epsilon + t * (t + 1) * mu * mu / 2)

@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.blocks import BlockShape
+from dpglm.centring import CENTRED_BLOCKS, Centring
 from dpglm.errors import FileError, InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
@@ -30,7 +31,7 @@ from dpglm.privacy import Privacy, compose, delta_of, rho_of
 from dpglm.schema import NEIGHBOURING_RELATION, Schema
 from dpglm.statement import CAVEATS, plain_statement
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # what is read; a release of one stage is written as version 1, which older versions read too
 FORMAT = "dpglm-release"
 ACCOUNTANT = "Gaussian differential privacy: mu^2 adds up over releases of a table; analytic (epsilon, delta) of mu"
 MECHANISM = "discrete Gaussian noise (OpenDP) on exact integer sums of fixed-point rows"
@@ -69,12 +70,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Stage:
-    """One look at the table. The first takes the paper's moments; ``mu`` is what it cost."""
+    """One look at the table; ``mu`` is what it cost.
+
+    The first takes the paper's "moments". Later ones are "centred": their blocks are the sums of the score, of the
+    information and of the score's square (y_power is the power of the residual), and ``centring`` says from where.
+    """
 
     kind: str
     allocation: str
     mu: float
     blocks: tuple[Block, ...]
+    centring: Centring | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,9 @@ class Release:
         """The guarantee in plain words, for the custodian and the reader of results."""
         dataset, fact = self.design.schema.dataset, self.ledger
         ledger = None if fact is None else (fact.entry, fact.spent_epsilon, fact.cap_epsilon, fact.cap_delta)
-        return plain_statement(dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private)
+        return plain_statement(
+            dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private, len(self.stages)
+        )
 
     def to_json(self) -> str:
         """The file's text."""
@@ -226,7 +234,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
     design, dataset, privacy = release.design, release.design.schema.dataset, release.privacy
     return {
         "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1 if len(release.stages) == 1 else SCHEMA_VERSION,
         "release_id": release.id,
         "publication_time": release.time,
         "versions": release.versions,
@@ -280,10 +288,12 @@ def _to_dict(release: Release) -> dict[str, Any]:
 
 
 def _stage_dict(stage: Stage) -> dict[str, Any]:
+    centring = {} if stage.centring is None else {"centring": asdict(stage.centring)}
     return {
         "kind": stage.kind,
         "allocation": stage.allocation,
         "mu": stage.mu,
+        **centring,
         "blocks": [
             {
                 "y_power": block.y_power,
@@ -336,7 +346,7 @@ def _from_dict(data: dict[str, Any]) -> Release:
     again = _to_dict(release)
     if _canonical(again["regression"]) != _canonical(regression):
         raise InputError("regression", design.formula, "its stated coding is not the formula's", "ask again")
-    for key in ("dataset", "stages", "ledger"):
+    for key in ("schema_version", "dataset", "stages", "ledger"):
         if _canonical(again[key]) != _canonical(data[key]):
             raise InputError(key, "(content)", "is not written as dpglm writes it", "ask again")
     _check_numbers(release)
@@ -350,7 +360,7 @@ def _check_numbers(release: Release) -> None:
         raise InputError("grid", release.grid, "its exponents must be whole numbers", "ask again")
     if not release.radius <= math.sqrt(squared_norm) * (1 + 1e-9):
         raise InputError("radius", release.radius, f"must be at most sqrt({squared_norm})", "ask again")
-    for block in release.blocks:
+    for block in (block for stage in release.stages for block in stage.blocks):
         for stddev, multiplicity in zip(block.grid_stddevs, block.multiplicities, strict=True):
             if not math.isclose(stddev * block.unit * math.sqrt(multiplicity), block.noise_stddev, rel_tol=1e-9):
                 raise InputError("noise_stddev", block.noise_stddev, "is not the noise on the grid", "ask again")
@@ -363,16 +373,22 @@ def _check_numbers(release: Release) -> None:
 
 
 def _stage(data: dict[str, Any], design: Design, grid: Grid) -> Stage:
+    centring = _centring(data["centring"], design) if data["kind"] == "centred" else None
+    shapes = [BlockShape(block["y_power"], block["degree"]) for block in data["blocks"]]
+    if centring is None:
+        dimension, units = design.dimension, [float(grid.unit(shape.y_power, shape.degree)) for shape in shapes]
+    else:
+        dimension, units = centring.dimension, list(centring.units)
+        if tuple(shapes) != CENTRED_BLOCKS:
+            raise InputError("blocks", len(shapes), "a centred stage has score, information and square", "ask again")
     blocks = []
-    for block in data["blocks"]:
-        shape = BlockShape(block["y_power"], block["degree"])
-        multiplicities = tuple(shape.multiplicities(design.dimension).tolist())
+    for block, shape, unit in zip(data["blocks"], shapes, units, strict=True):
+        multiplicities = tuple(shape.multiplicities(dimension).tolist())
         if len(block["values"]) != len(multiplicities):
             raise InputError("values", len(block["values"]), f"a block needs {len(multiplicities)}", "ask again")
         noise = block["grid_noise_stddev"]
         if set(noise) != set(map(str, multiplicities)):
             raise InputError("grid_noise_stddev", sorted(noise), "does not fit the block", "ask again")
-        unit = float(grid.unit(shape.y_power, shape.degree))
         integers = tuple(int(value) for value in block["values"])
         blocks.append(
             Block(
@@ -383,7 +399,23 @@ def _stage(data: dict[str, Any], design: Design, grid: Grid) -> Stage:
     repeated = [pair for pair, count in Counter((b.y_power, b.degree) for b in blocks).items() if count > 1]
     if repeated:
         raise InputError("blocks", repeated[0], "appears twice", "ask again")
-    return Stage(data["kind"], data["allocation"], data["mu"], tuple(blocks))
+    return Stage(data["kind"], data["allocation"], data["mu"], tuple(blocks), centring)
+
+
+def _centring(data: dict[str, Any], design: Design) -> Centring:
+    """The centring of a later stage; its sizes must be the formula's."""
+    size = len(design.coefficient_names)
+    whitening = tuple(tuple(map(float, row)) for row in data["whitening"])
+    centre = tuple(map(float, data["centre"]))
+    if {len(row) for row in whitening} != {size} or len(whitening) != size:
+        raise InputError("whitening", len(whitening), f"must be square, of size {size}", "ask again")
+    if len(centre) != size + (design.offset is not None):
+        raise InputError("centre", len(centre), "needs one number a coefficient", "ask again")
+    matrix = np.array(whitening)
+    if not (1e-100 < np.abs(matrix).max() < 1e100 and np.linalg.cond(matrix) < 1e12):
+        raise InputError("whitening", "(matrix)", "must be invertible", "ask again")
+    bounds = {key: float(data[key]) for key in ("score_bound", "information_bound", "spread", "clip")}
+    return Centring(centre, whitening, **bounds)
 
 
 def _checksum(data: dict[str, Any]) -> str:

@@ -170,8 +170,11 @@ unit = ""         # what one row is, for example "one patient"
     tables = [
         f"""
 [columns.{_toml(column)}]
-type = ""         # numeric, count, binary or categorical
-# numeric: lower = , upper =      count: upper =      binary, categorical: levels = [ ], fill = ""
+type = ""         # numeric, count, binary or categorical; then those of these lines that it needs:
+# lower = 0                 # numeric
+# upper = 100               # numeric, count
+# levels = ["low", "high"]  # binary, categorical: the first is the reference
+# fill = "low"              # binary, categorical: what a missing value becomes
 """
         for column in column_names
     ]

@@ -21,6 +21,7 @@ def plain_statement(
     delta: float,
     ledger: tuple[int, float, float, float] | None,
     private: bool,
+    stages: int = 1,
 ) -> str:
     """A short paragraph for the custodian and for readers of the results; ``ledger``.
 
@@ -39,6 +40,12 @@ def plain_statement(
         f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
         f" (({epsilon:g}, {delta:g})-differential privacy)."
     )
+    if stages > 1:
+        text += (
+            f" The budget was shared by {stages} looks at the table, each taken from where the noisy ones before it"
+            " point, so that its noise is small in proportion to what the rows tell. The guarantee is for all looks"
+            " together."
+        )
     if ledger is None:
         return text + " It was made without a ledger: nothing keeps count of what was released from these rows in all."
     entry, spent, cap, cap_delta = ledger

@@ -107,7 +107,7 @@ def test_nearly_without_noise_the_posterior_is_the_non_private_one(sampled: dpgl
     table = sampled.summary(units="scaled")
     np.testing.assert_allclose((table["mean"] - mean) / sd, 0, atol=0.3)
     np.testing.assert_allclose(table["sd"] / sd, 1, atol=0.15)
-    assert sampled.warnings == ()
+    assert all("one stage assumes" in message for message in sampled.warnings)  # these predictors are Gaussian
     assert (table["r_hat"] < 1.01).all()
     assert (table["ess"] >= 1000).all()
 

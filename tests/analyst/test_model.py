@@ -26,7 +26,7 @@ from dpglm.analyst.model import (
     log_density,
     table_coefficients,
 )
-from dpglm.analyst.moments import statistics_mean
+from dpglm.analyst.moments import statistics_covariance, statistics_mean
 from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.analyst.priors import NormalPrior
 from dpglm.families import FAMILIES
@@ -281,3 +281,47 @@ def test_initial_point_is_usable_whatever_the_noise(family: str, broken: str) ->
     assert start.shape == (shape.size,)
     assert np.isfinite(start).all()
     assert np.isfinite(float(value_and_gradient(shape)(data, jnp.asarray(start))[0]))
+
+
+PRIOR_DRAWS = 10_000
+SMALL_NOISE = 0.1**2 / 1e6  # variance a row: noise of 0.1 on a million rows, less than any release has
+
+
+def prior_draws(shape: ModelShape, seed: int) -> np.ndarray:
+    """Free vectors from the prior: normal, logit of a uniform share, and partial correlations of LKJ(2)."""
+    generator = np.random.default_rng(seed)
+    table, d = shape.tables[0], shape.tables[0].dimension
+    parts = [np.asarray(shape.prior.scales(shape.names)) * generator.normal(size=(PRIOR_DRAWS, len(shape.names)))]
+    if shape.has_spread:
+        center, scale = LOG_SPREAD[table.outcome.family_name]
+        parts.append(center + scale * generator.normal(size=(PRIOR_DRAWS, 1)))
+    parts.append(generator.logistic(size=(PRIOR_DRAWS, 2 * d)))
+    shapes = 2.0 + (d - 2 - np.tril_indices(d, -1)[1]) / 2
+    parts.append(np.arctanh(2 * generator.beta(shapes, shapes, size=(PRIOR_DRAWS, len(shapes))) - 1))
+    return np.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("d", [2, 5, 10])
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_covariance_of_a_release_is_positive_definite_for_every_prior_draw(family: str, d: int) -> None:
+    """Also where nearly all outcomes sit at a bound; without any noise it is so up to rounding only."""
+    shape = shape_of(family, d)
+    data, table = data_of(shape), shape.tables[0]
+
+    def smallest_pivot(free: jax.Array) -> jax.Array:
+        parameters, _ = constrain(shape, data, free)
+        its = parameters.tables[0]
+        alpha, beta = table_coefficients(table, data[0], parameters.coefficients)
+        w = its.covariance @ beta
+        integrals = outcome_integrals(
+            table.outcome, alpha + its.mean @ beta, beta @ w, parameters.spread, table.largest_q
+        )  # fmt: skip
+        covariance = statistics_covariance(table.blocks, its.mean, its.covariance, w, integrals)
+        factor = jnp.linalg.cholesky(covariance + SMALL_NOISE * jnp.eye(len(covariance)))
+        return jnp.min(jnp.diagonal(factor)) ** 2 / SMALL_NOISE
+
+    free = prior_draws(shape, d)
+    assert free.shape == (PRIOR_DRAWS, shape.size)
+    pivots = np.asarray(jax.jit(lambda points: jax.lax.map(smallest_pivot, points, batch_size=250))(jnp.asarray(free)))
+    # not a number where the factor does not exist; a pivot is at least the noise, but for rounding
+    assert np.all(pivots > 0.9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,10 +12,20 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
+from dpglm.analyst import fit as fit_module
 from dpglm.analyst import sampler
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.model import TableData
-from dpglm.analyst.sampler import curvature, evaluate, find_modes, sample_chains, use_compilation_cache
+from dpglm.analyst.sampler import (
+    WARMUP,
+    Laplace,
+    continue_chains,
+    curvature,
+    evaluate,
+    find_modes,
+    start_chains,
+    use_compilation_cache,
+)
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 
@@ -38,8 +49,9 @@ def release_of(seed: int, rows: int = 20_000, epsilon: float = 100.0) -> Any:
     }
     frame = pd.DataFrame({"a": a, "b": b, "y": y})
     return build_release(
-        frame, "y ~ a + b", schema, "logistic", epsilon, 1e-6, None, None, "equal", "full", FixedNoise(0)
-    )
+        table=frame, formula="y ~ a + b", schema=schema, family="logistic", epsilon=epsilon, delta=1e-6, ledger=None,
+        radius=None, allocation="equal", statistics="full", stages=1, noise=FixedNoise(0),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +78,7 @@ def first(several: Any) -> Any:
 @pytest.fixture(scope="module")
 def chains(first: Any) -> Any:
     shape, data, laplace = first
-    return sample_chains(shape, data, laplace, chains=4, warmup=300, draws=500, seed=7)
+    return continue_chains(start_chains(shape, data, laplace, chains=4, seed=7), 500)[1]
 
 
 def quadratic_data(posteriors: int) -> Any:
@@ -145,9 +157,9 @@ def test_draws_agree_with_the_laplace_approximation(first: Any, chains: Any) -> 
 def test_seeds_and_chains(first: Any, chains: Any) -> None:
     shape, data, laplace = first
     assert chains.draws.shape == (1, 4, 500, shape.size)
-    again = sample_chains(shape, data, laplace, chains=4, warmup=300, draws=500, seed=7)
-    np.testing.assert_array_equal(again.draws, chains.draws)
-    other = sample_chains(shape, data, laplace, chains=4, warmup=300, draws=60, seed=8)
+    again = continue_chains(start_chains(shape, data, laplace, chains=4, seed=7), 60)[1]
+    np.testing.assert_array_equal(again.draws, chains.draws[:, :, :60])
+    other = continue_chains(start_chains(shape, data, laplace, chains=4, seed=8), 60)[1]
     assert other.draws.shape[2] == 60
     assert not np.any(other.draws == chains.draws[:, :, :60])
     for one in range(4):
@@ -155,15 +167,121 @@ def test_seeds_and_chains(first: Any, chains: Any) -> None:
             assert not np.any(chains.draws[0, one] == chains.draws[0, two])
 
 
-def test_progress_and_a_warmup_that_is_not_a_multiple(first: Any) -> None:
+def test_chains_go_on_where_they_stopped(first: Any, chains: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 draws and 400 more are the 500 draws of one call, and no warm-up is run again."""
+    shape, data, laplace = first
+    running = start_chains(shape, data, laplace, chains=4, seed=7)
+    made: list[int] = []
+    advance = sampler._advance
+    monkeypatch.setattr(sampler, "_advance", lambda run, wanted: (made.append(wanted), advance(run, wanted))[1])
+    running, early = continue_chains(running, 100)
+    later_running, late = continue_chains(running, 400)
+    assert sum(made) == 500
+    together = early.joined(late)
+    np.testing.assert_array_equal(together.draws, chains.draws)
+    np.testing.assert_allclose(together.acceptance, chains.acceptance)
+    np.testing.assert_allclose(together.steps, chains.steps)
+    assert together.divergences.tolist() == chains.divergences.tolist()
+    np.testing.assert_array_equal(later_running.step_size, running.step_size)
+    np.testing.assert_array_equal(later_running.inverse_mass, running.inverse_mass)
+
+
+def test_a_fit_extends_its_chains_without_a_second_warm_up(
+    first: Any, chains: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, data, laplace = first
+    starts_made: list[int] = []
+    seen: list[tuple[int, int]] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        starts_made.append(1)
+        return start_chains(*arguments, **options)
+
+    monkeypatch.setattr(fit_module, "_FIRST_DRAWS", 100)
+    monkeypatch.setattr(fit_module, "start_chains", counted)
+    draws, (diagnostics,) = fit_module._nuts_draws(
+        shape, data, laplace, None, 4, 7, lambda done, total: seen.append((done, total))
+    )
+    assert len(starts_made) == 1
+    assert draws.shape[2] >= 500
+    np.testing.assert_array_equal(draws[:, :, :500], chains.draws)
+    assert min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()) >= 1000
+    assert (350, 350) in seen
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_progress(first: Any) -> None:
     shape, data, laplace = first
     seen: list[tuple[int, int]] = []
-    few = sample_chains(
-        shape, data, laplace, chains=4, warmup=260, draws=20, seed=1, progress=lambda *each: seen.append(each)
-    )
-    assert few.draws.shape[2] == 20
-    assert seen[-1] == (320, 320)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    running = start_chains(shape, data, laplace, chains=4, seed=1, progress=lambda *each: seen.append(each))
+    assert seen[-1] == (WARMUP, WARMUP)
+    _, few = continue_chains(running, 30, lambda *each: seen.append(each))
+    assert few.draws.shape[2] == 30
+    assert seen[-2:] == [(25, 30), (30, 30)]
+
+
+def unwhitened(size: int) -> Laplace:
+    """No approximation: the sampler works in the density's own coordinates."""
+    return Laplace(np.zeros((1, size)), np.eye(size)[None], np.ones(1, dtype=bool))
+
+
+def test_draws_of_a_density_that_is_not_gaussian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x logistic, y | x ~ N(log(1 + e^x), 1), z ~ N(0, 5^2): moments within 5 Monte Carlo errors, as ESS has them.
+
+    log(1 + e^x) is exponential with mean 1.
+    """
+    from dpglm.analyst.fit import convergence
+
+    def bent(_: Any, data: Any, free: jax.Array) -> jax.Array:
+        x, y, z = free + 0 * data[0].num_rows
+        return jax.nn.log_sigmoid(x) + jax.nn.log_sigmoid(-x) - 0.5 * (y - jax.nn.softplus(x)) ** 2 - 0.5 * (z / 5) ** 2
+
+    monkeypatch.setattr(sampler, "log_density", bent)
+    shape: Any = "a bent density"
+    running = start_chains(shape, quadratic_data(1), unwhitened(3), chains=4, seed=3)
+    sampled = continue_chains(running, 4000)[1]
+    assert sampled.divergences[0] < 0.001 * 16_000
+    assert 0.7 < sampled.acceptance[0] < 0.92
+    assert running.inverse_mass[0, 2] / running.inverse_mass[0, 0] > 3  # learned: 25 against 3.3
+    x, y, z = np.moveaxis(sampled.draws[0], 2, 0)
+    # functions of the draws with their expectations
+    variance = np.pi**2 / 3
+    checks = {
+        "x": (x, 0.0),
+        "x^2": (x**2, variance),
+        "tail of x": (1.0 * (x > 2), 1 / (1 + np.exp(2.0))),
+        "y": (y, 1.0),
+        "y^2": (y**2, 3.0),
+        "squared residual of y": ((y - np.logaddexp(0, x)) ** 2, 1.0),
+        "z^2": (z**2, 25.0),
+        "xz": (x * z, 0.0),
+    }
+    for name, (values, expected) in checks.items():
+        bulk, _, r_hat = convergence(values[..., None])
+        error = values.std() / np.sqrt(bulk[0])
+        assert r_hat[0] < 1.01, name
+        assert abs(values.mean() - expected) < 5 * error, name
+        # and the test can see a wrong answer of a tenth of a standard deviation
+        assert error < 0.02 * values.std(), name
+
+
+def test_energy_is_conserved_and_small_steps_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundredth of the step: every leaf is accepted and trees are as deep as they may be."""
+
+    def normal(_: Any, data: Any, free: jax.Array) -> jax.Array:
+        return -0.5 * jnp.sum(free**2) + 0 * data[0].num_rows
+
+    monkeypatch.setattr(sampler, "log_density", normal)
+    shape: Any = "a standard normal"
+    running = start_chains(shape, quadratic_data(1), unwhitened(2), chains=2, seed=0)
+    small = replace(running, step_size=running.step_size / 100)
+    trace = continue_chains(small, 20)[1]
+    assert trace.acceptance[0] > 0.999
+    assert 100 < trace.steps[0] <= 2**8 - 1
+    large = replace(running, step_size=running.step_size * 100)
+    trace = continue_chains(large, 20)[1]
+    assert trace.divergences[0] == 40
+    np.testing.assert_array_equal(np.diff(trace.draws, axis=2), 0)  # never moved
 
 
 def test_a_batch_of_posteriors_equals_one_by_one(several: Any, first: Any) -> None:
@@ -174,6 +292,36 @@ def test_a_batch_of_posteriors_equals_one_by_one(several: Any, first: Any) -> No
         alone = first[2] if number == 0 else find_modes(shape, stacked(data[number : number + 1]), start[number, None])
         np.testing.assert_allclose(together.mode[number], alone.mode[0], atol=1e-6)
         np.testing.assert_allclose(together.covariance[number], alone.covariance[0], rtol=1e-3, atol=1e-7)
+
+
+def test_mode_and_curvature_where_eigenvalues_are_equal() -> None:
+    """Uncorrelated columns of one variance: the covariance of the predictors is a multiple of the identity."""
+    release = release_of(4, 4000)
+    options: dict[str, Any] = {
+        "link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True,
+    }  # fmt: skip
+    shape, (table,) = assemble([release], **options)
+    second = 4000 / 16 * np.eye(2)
+    observed = tuple(
+        jnp.asarray(second) if value.ndim == 2 else 0 * value if block.y_power == 0 else value
+        for block, value in zip(shape.tables[0].blocks, table.observed, strict=True)
+    )
+    data = stacked([(table._replace(observed=observed),)])
+    start = starts(shape, [(table._replace(observed=observed),)])
+    count = len(shape.names)
+    start[0, count + 4 :] = 0.0  # no correlation
+    start[0, count + 2 : count + 4] = start[0, count + 2]  # one variance
+    precision = curvature(shape, data, start)[0]
+    assert np.isfinite(precision).all()
+    # a little away from equality, where nothing can be divided by zero
+    away = start.copy()
+    away[0, count + 4 :] = 1e-3
+    away[0, count + 2] += 2e-3
+    nearby = curvature(shape, data, away)[0]
+    np.testing.assert_allclose(precision, nearby, rtol=0.02, atol=2e-3 * np.abs(nearby).max())
+    laplace = find_modes(shape, data, start)
+    assert laplace.converged.all()
+    assert np.isfinite(laplace.factor).all()
 
 
 def test_compilation_cache_goes_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -7,6 +7,8 @@ import json
 import math
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -629,4 +631,105 @@ def test_a_full_disk_and_a_read_only_file(
     assert "\n" not in str(caught.value)
     monkeypatch.undo()
     assert ledger.entries() == ()
+    ledger.verify()
+
+
+# Several stages
+
+
+def spend_stages(ledger: Ledger, release_id: str = "a", parts: tuple[float, ...] = (0.1, 0.2, 0.3)):
+    stages = [(part * CAP, {"stage": number}) for number, part in enumerate(parts, 1)]
+    return ledger.spend_stages(release_id=release_id, stages=stages)
+
+
+def test_stages_are_one_entry_each(ledger: Ledger) -> None:
+    spend(ledger, "before", 0.1)
+    added = spend_stages(ledger)
+    assert [entry.number for entry in added] == [2, 3, 4]
+    assert [entry.description["stage"] for entry in added] == [1, 2, 3]
+    assert ledger.entries()[1:] == added
+    assert [entry.mu_squared_units for entry in added] == [
+        math.ceil(Fraction(part * CAP) * UNITS) for part in (0.1, 0.2, 0.3)
+    ]
+    ledger.verify()
+    ledger.keep("a", "release a")
+    assert [entry.has_release for entry in ledger.entries()] == [False, True, True, True]
+    assert ledger.export("a") == "release a"
+    with pytest.raises(BudgetError, match="finished and kept"):
+        spend_stages(ledger, "a", (0.01,))
+
+
+def test_stages_cost_what_one_charge_of_their_sum_costs(ledger: Ledger, tmp_path: Path) -> None:
+    spend_stages(ledger)
+    other = Ledger.create(tmp_path / "other.ledger", PATIENTS, epsilon=1.0, delta=1e-6)
+    other.spend(release_id="a", mu_squared=sum(Fraction(part * CAP) for part in (0.1, 0.2, 0.3)), description={})
+    assert ledger.summary().spent_mu == other.summary().spent_mu
+
+
+def test_stages_beyond_the_cap_are_refused_together(ledger: Ledger) -> None:
+    with pytest.raises(BudgetError, match="would exceed the cap"):
+        spend_stages(ledger, parts=(0.5, 0.4, 0.1 + 1e-9))
+    assert ledger.entries() == ()
+    spend_stages(ledger, parts=(0.5, 0.25, 0.25))
+    with pytest.raises(BudgetError):
+        spend_stages(ledger, "b", (1e-9, 1e-9))
+    assert len(ledger.entries()) == 3
+
+
+@pytest.mark.parametrize("bad", [0, -0.1, math.nan, math.inf, "1", None, True])
+def test_one_bad_stage_refuses_all(bad: object, ledger: Ledger) -> None:
+    with pytest.raises(InputError):
+        ledger.spend_stages(release_id="a", stages=[(0.1 * CAP, {}), (bad, {}), (0.1 * CAP, {})])  # type: ignore[list-item]
+    with pytest.raises(InputError):
+        ledger.spend_stages(release_id="a", stages=[(0.1 * CAP, {}), (0.1 * CAP, {"x": {1}})])
+    assert ledger.entries() == ()
+
+
+def test_a_failure_between_stages_enters_none(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power goes out after the first of three rows is written, before the commit."""
+    digests = []
+
+    def failing(previous: str, text: str) -> str:
+        if '"release_id"' in text:
+            digests.append(text)
+            if len(digests) == 2:
+                raise OSError("power")
+        return digest(previous, text)
+
+    digest = module._digest
+    monkeypatch.setattr(module, "_digest", failing)
+    with pytest.raises(OSError, match="power"):
+        spend_stages(ledger)
+    monkeypatch.undo()
+    assert ledger.entries() == ()
+    ledger.verify()
+
+
+RACER = """
+import sys
+from dpglm import privacy
+from dpglm.custodian.ledger import Ledger
+from dpglm.errors import BudgetError
+privacy.epsilon_of = lambda mu, delta: 0.0  # only the words of a refusal use it
+ledger, name, number = Ledger.open(sys.argv[1]), sys.argv[2], 0
+part = ledger.cap_units / 2**160 / 64
+try:
+    while True:
+        number += 1
+        ledger.spend_stages(release_id=f"{name}-{number}", stages=[(part * n, {}) for n in (0.5, 1.5, 3)])
+except BudgetError:
+    pass
+"""
+
+
+def test_racing_processes_enter_whole_releases_only(ledger: Ledger) -> None:
+    source = str(Path(module.__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", RACER, str(ledger.path)]
+    racers = [subprocess.Popen([*command, name], env=environment) for name in "abc"]
+    assert [racer.wait(60) for racer in racers] == [0, 0, 0]
+    entries = ledger.entries()
+    assert len(entries) == 12 * 3  # twelve releases of 5/64 fit, a thirteenth does not
+    for first in range(0, len(entries), 3):
+        assert len({entry.release_id for entry in entries[first : first + 3]}) == 1
     ledger.verify()

@@ -43,12 +43,12 @@ def test_guarantee_follows_from_the_noise_that_is_added(family, epsilon, dimensi
     for real, stated in zip(achieved, mechanism.noise_stddevs, strict=True):
         assert stated * (1 - 1e-14) <= real <= stated * (1 + 1e-12)
     mu_squared = sensitivity(mechanism.blocks, achieved, mechanism.radius, design.response_range).mu_squared
-    assert math.sqrt(mu_squared) <= mechanism.privacy.mu * (1 + 1e-13)
+    assert math.sqrt(mu_squared) <= mechanism.mu * (1 + 1e-13)
     smallest = min(map(min, mechanism.grid_stddevs))
-    extra = discreteness(mechanism.privacy.mu, epsilon, smallest, sum(map(len, mechanism.grid_stddevs)))
-    assert delta_of(mechanism.privacy.mu, epsilon) + extra <= 1e-6
-    assert delta_of(mechanism.privacy.mu * 1.001, epsilon) > 1e-6  # and no noise is wasted
-    assert mechanism.privacy.mu <= mu_of(epsilon, 1e-6)  # so a ledger whose cap is this budget grants it
+    extra = discreteness(mechanism.mu, epsilon, smallest, sum(map(len, mechanism.grid_stddevs)))
+    assert delta_of(mechanism.mu, epsilon) + extra <= 1e-6
+    assert delta_of(mechanism.mu * 1.001, epsilon) > 1e-6  # and no noise is wasted
+    assert mechanism.mu <= mu_of(epsilon, 1e-6)  # so a ledger whose cap is this budget grants it
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])

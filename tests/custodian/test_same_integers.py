@@ -22,9 +22,14 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from dpglm.custodian import build, tables
+from dpglm.centring import Centring
+from dpglm.custodian import build, centred_rows, tables
 from dpglm.custodian.build import build_release
+from dpglm.custodian.centred_rows import centred_sums
+from dpglm.custodian.mechanism import calibrate
 from dpglm.custodian.noise import FixedNoise
+from dpglm.custodian.sums import BlockSums
+from dpglm.formula import build_design
 from dpglm.schema import Schema
 
 ROWS = 700
@@ -358,3 +363,84 @@ def test_many_rows(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 2**17)
     assert integers(tmp_path / "t.csv", case, rows) == whole
     assert integers(table.take(np.random.default_rng(15).permutation(rows)), case, rows) == whole
+
+
+# Later stages, from a given centring
+
+
+def stage_integers(table: Any, case: Case, rows: int = ROWS) -> Integers:
+    """The exact sums of a later stage, through the very steps of a release."""
+    design = build_design(case.formula, schema(rows), case.family)
+    mechanism = calibrate(design, 1.0, 1e-6, case.radius, "equal", "full")
+    size = len(design.coefficient_names)
+    rng = np.random.default_rng(size)
+    centre, whitening = rng.normal(size=size + (design.offset is not None)), rng.normal(size=(size, size)) * 2
+    centring = build._on_grid(
+        Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), 2.5, 6.0, 1.4, 4.0), mechanism.grid
+    )
+    source = tables.open_table(table, design.table_columns).repeatable()
+    passes = {
+        build.exact_sums(source, design, mechanism, lambda batch: centred_sums(batch, design, centring)).values
+        for _ in range(2)  # each stage reads the table once more
+    }
+    assert len(passes) == 1
+    return passes.pop()
+
+
+@lru_cache
+def expected_stage(case: Case) -> Integers:
+    return stage_integers(patients(), case)
+
+
+STAGE_SOURCES = [
+    "csv", "csv.gz", "parquet, small row groups", "folder of everything", "folder of parquet", "pandas",
+    "pandas mixed objects", "pandas chunks, other order", "polars chunks", "duckdb", "arrow batches",
+    "arrow dataset of files",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("source", STAGE_SOURCES)
+def test_every_source_in_a_later_stage(source: str, case: Case, tmp_path: Path) -> None:
+    assert stage_integers(SOURCES[source](patients(), tmp_path), case) == expected_stage(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_batches_threads_and_order_in_a_later_stage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled = patients().take(np.random.default_rng(16).permutation(ROWS))
+    for batch_rows, workers in ((1, 4), (64, 16), (699, 3), (100_000, 1)):
+        monkeypatch.setattr(tables, "BATCH_ROWS", batch_rows)
+        monkeypatch.setattr(build, "_WORKERS", workers)
+        assert stage_integers(shuffled, case) == expected_stage(case)
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=str)
+def test_one_other_cell_is_seen_by_a_later_stage(case: Case) -> None:
+    for name in ("age", case.formula.split(" ~ ")[0]):
+        sought, other = OTHER_CELLS[name]
+        values = patients()[name].to_pylist()
+        position = next(n for n, value in enumerate(values) if value is not None and sought(value))
+        values[position] = 0 if name == "visits" else other(values[position])  # 4 and 5 may both be clipped
+        changed = patients().set_column(patients().schema.get_field_index(name), name, pa.array(values))
+        assert stage_integers(changed, case) != expected_stage(case), name
+
+
+def float_sums(rows: Any, blocks: Any) -> BlockSums:
+    """Sums in floating point, rounded at the end of each batch."""
+    sums = SUMS(rows, blocks)
+    return BlockSums(
+        sums.blocks, tuple(tuple(int(np.float32(n)) for n in block) for block in sums.values), sums.num_rows
+    )
+
+
+SUMS = centred_rows.block_sums
+
+
+def test_float_sums_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These comparisons can fail: without exact sums, batches of another size give other numbers."""
+    monkeypatch.setattr(centred_rows, "block_sums", float_sums)
+    seen = set()
+    for batch_rows in (1, 64, 100_000):
+        monkeypatch.setattr(tables, "BATCH_ROWS", batch_rows)
+        seen.add(stage_integers(patients(), CASES[2]))
+    assert len(seen) > 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,7 @@ def assemble(
         raise InputError("moments", moments, f"must be one of {', '.join(MOMENTS)}", "choose one of them")
     if link is not None and not isinstance(link, str):
         raise InputError("link", link, "must be a name", "leave it out for the default")
-    _check_same_model(releases)
+    check_same_model(releases)
     first = releases[0]
     groups: dict[str, list[Release]] = {}
     for release in releases:
@@ -55,7 +56,7 @@ def assemble(
     return model, tuple(data)
 
 
-def stacked(data: Sequence[tuple[TableData, ...]]) -> tuple[TableData, ...]:
+def stacked(data: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Several releases of one shape, along a new leading axis."""
     return tuple(jax.tree.map(lambda *leaves: jnp.stack(leaves), *data))
 
@@ -65,7 +66,8 @@ def starts(shape: ModelShape, data: Sequence[tuple[TableData, ...]]) -> Floats:
     return np.stack([initial_point(shape, each) for each in data])
 
 
-def _check_same_model(releases: Sequence[Release]) -> None:
+def check_same_model(releases: Sequence[Release]) -> None:
+    """Refuse releases whose family, terms, outcome, offset or levels differ, and one given twice."""
     first = releases[0]
     for release in releases:
         if release.family != first.family:
@@ -144,7 +146,7 @@ def _table(
         zero_mean=(0, 1) not in {(block.y_power, block.degree) for block in shapes},
     )
     ranges = np.array([_column_range(column, release.radius) for column in design.columns])
-    matrix, shift = _from_shared(first, release)
+    matrix, shift = from_shared(first, release)
     outcome_scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
     first_scale = first.design.outcome.scale if design.family.coding == "scaled" else 1.0
     offset = 0.0 if design.offset is None else design.offset.factors[0].scale / outcome_scale
@@ -188,7 +190,7 @@ def _column_range(column: DesignColumn, radius: float) -> tuple[float, float]:
     return max(low, -radius), min(high, radius)
 
 
-def _from_shared(first: Release, release: Release) -> tuple[Floats, Floats]:
+def from_shared(first: Release, release: Release) -> tuple[Floats, Floats]:
     """Matrix and shift from the first release's scaled coefficients to this one's, through the user's units."""
     first_matrix, first_shift = first.design.to_original_units()
     matrix, shift = release.design.to_original_units()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -13,23 +14,28 @@ import jax
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
+from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, Parameters, constrain, expected_data, table_coefficients
 from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
 from dpglm.analyst.sampler import (
+    WARMUP,
     Data,
     Floats,
     Laplace,
+    Model,
+    Progress,
+    continue_chains,
     curvature,
     evaluate,
     find_modes,
-    sample_chains,
+    start_chains,
     use_compilation_cache,
 )
+from dpglm.analyst.staged import initial_points, staged_draws, staged_inflation, staged_model
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
 METHODS = ("nuts", "laplace")
-WARMUP = 300
 _FIRST_DRAWS, _MOST_DRAWS = 1_000, 8_000
 _LEAST_DRAWS = 4  # for an effective sample size
 _LARGEST_SEED = 2**63 - 1
@@ -73,12 +79,9 @@ def fit(
         Draws a chain. Default: 1,000, and more until every coefficient has 1,000 effective ones.
     """
     given = (releases,) if isinstance(releases, Release) else _listed(releases)
-    _check(given, method, draws, chains, seed)
     options = {"link": link, "dispersion": dispersion, "moments": moments, "noise_aware": bool(noise_aware)}
-    use_compilation_cache()
-    shape, data = assemble(given, prior=prior, **options)  # type: ignore[arg-type]
-    bar = _progress_bar(progress)
-    result = _fit_batch([given], shape, [data], method, draws, chains, seed, options, bar)[0]
+    asked = Asked(prior, method, draws, chains, seed, _progress_bar(progress), options)
+    (result,) = _fit_groups([given], asked)
     for message in result.warnings:
         warnings.warn(message, FitWarning, stacklevel=2)
     return result
@@ -103,39 +106,45 @@ def fit_many(
     For calibration, simulation and families of outcomes. Options are those of ``fit``; warnings are kept in each
     fit instead of being raised.
     """
-    each = _listed(releases)
-    _check(each, method, draws, chains, seed)
+    groups = [(release,) for release in _listed(releases)]
     options = {"link": link, "dispersion": dispersion, "moments": moments, "noise_aware": bool(noise_aware)}
+    return _fit_groups(groups, Asked(prior, method, draws, chains, seed, _progress_bar(progress), options))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for; ``options`` are those of the model."""
+
+    prior: Any
+    method: str
+    draws: int | None
+    chains: int
+    seed: int
+    progress: Progress | None
+    options: dict[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """What a fit remembers."""
+        return {**self.options, "chains": int(self.chains), "seed": int(self.seed)}
+
+
+def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
+    """One posterior a group of releases, all of one shape, in one batch."""
+    for group in groups or [()]:
+        _check(group, asked)
     use_compilation_cache()
-    assembled = [assemble([release], prior=prior, **options) for release in each]  # type: ignore[arg-type]
-    shape = assembled[0][0]
-    for release, (other, _) in zip(each, assembled, strict=True):
+    if any(len(release.stages) > 1 for group in groups for release in group):
+        return fit_staged(groups, asked)
+    assembled = [assemble(group, prior=asked.prior, **asked.options) for group in groups]
+    shape, data = assembled[0][0], [each for _, each in assembled]
+    for group, (other, _) in zip(groups, assembled, strict=True):
         if other != shape:
-            raise InputError("releases", release.formula, "has another shape than the first", "fit it by itself")
-    groups = [(release,) for release in each]
-    bar = _progress_bar(progress)
-    return _fit_batch(groups, shape, [data for _, data in assembled], method, draws, chains, seed, options, bar)
-
-
-def _fit_batch(
-    groups: Sequence[tuple[Release, ...]],
-    shape: ModelShape,
-    data: Sequence[Any],
-    method: str,
-    draws: int | None,
-    chains: int,
-    seed: int,
-    options: dict[str, Any],
-    progress: Callable[[int, int], None] | None,
-) -> list[Fit]:
+            raise InputError("releases", group[0].formula, "has another shape than the first", "fit it by itself")
     together = stacked(data)
     laplace = find_modes(shape, together, starts(shape, data))
     units = np.stack([group[0].design.to_original_units()[0] for group in groups])
     inflation = _inflation(shape, together, laplace, units)
-    if method == "laplace":
-        free, diagnostics = _laplace_draws(shape, together, laplace, draws or 4 * _FIRST_DRAWS, seed)
-    else:
-        free, diagnostics = _nuts_draws(shape, together, laplace, draws, chains, seed, progress)
+    free, diagnostics = _draws(shape, together, laplace, asked)
     results = []
     for number, group in enumerate(groups):
         parameters = _parameters(shape, data[number], free[number])
@@ -148,28 +157,70 @@ def _fit_batch(
                 inflation=inflation[number],
                 diagnostics=diagnostics[number],
                 prior=shape.prior,
-                method=method,
-                options={**options, "chains": int(chains), "seed": int(seed)},
+                method=asked.method,
+                options=asked.facts(),
             )
         )
     return results
 
 
+def fit_staged(
+    groups: Sequence[tuple[Release, ...]], asked: Asked, firsts: Sequence[Sequence[FirstLook]] | None = None
+) -> list[Fit]:
+    """The same for staged releases: draws of the population's coefficients and of the table's own estimate.
+
+    ``firsts`` are the first looks of all releases, where they are known already.
+    """
+    shape, data, predictor_stddevs = staged_model(groups, asked.prior, asked.options, firsts)
+    together = stacked(data)
+    laplace = find_modes(shape, together, initial_points(shape, data))
+    free, diagnostics = _draws(shape, together, laplace, asked)
+    results = []
+    for number, group in enumerate(groups):
+        drawn = staged_draws(shape, data[number], free[number], asked.seed)
+        units = group[0].design.to_original_units()[0]
+        results.append(
+            Fit(
+                releases=group,
+                coefficients=drawn.coefficients,
+                spread=None if group[0].family == "logistic" else drawn.spread,
+                predictor_stddev=predictor_stddevs[number],
+                inflation=staged_inflation(shape, data[number], laplace, number, units),
+                diagnostics=diagnostics[number],
+                prior=shape.prior,
+                method=asked.method,
+                options=asked.facts(),
+                table_coefficients=drawn.table_coefficients if len(group) == 1 else None,
+            )
+        )
+    return results
+
+
+def _draws(shape: Model, data: Data, laplace: Laplace, asked: Asked) -> tuple[Floats, list[Diagnostics]]:
+    if asked.method == "laplace":
+        return _laplace_draws(shape, data, laplace, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
+    return _nuts_draws(shape, data, laplace, asked.draws, asked.chains, asked.seed, asked.progress)
+
+
 def _nuts_draws(
-    shape: ModelShape,
+    shape: Model,
     data: Data,
     laplace: Laplace,
     draws: int | None,
     chains: int,
     seed: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> tuple[Floats, list[Diagnostics]]:
     """Draws, extended where the first ones are too few and the user left their number open."""
-    wanted = draws or _FIRST_DRAWS
+
+    def shown(before: int, total: int) -> Progress | None:
+        """One bar for warm-up and draws."""
+        return None if progress is None else lambda done, _: progress(before + done, total)
+
+    total = WARMUP + (draws or _FIRST_DRAWS)
+    running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=shown(0, total))
+    running, sampled = continue_chains(running, total - WARMUP, shown(WARMUP, total))
     while True:
-        sampled = sample_chains(
-            shape, data, laplace, chains=chains, warmup=WARMUP, draws=wanted, seed=seed, progress=progress
-        )
         diagnostics = []
         for number in range(len(sampled.draws)):
             ess_bulk, ess_tail, r_hat = convergence(sampled.draws[number, :, :, : len(shape.names)])
@@ -185,14 +236,18 @@ def _nuts_draws(
                 )
             )
         smallest = min(float(min(d.ess_bulk.min(), d.ess_tail.min())) for d in diagnostics)
-        if draws is not None or smallest >= WANTED_ESS or wanted >= _MOST_DRAWS:
+        made = sampled.draws.shape[2]
+        if draws is not None or smallest >= WANTED_ESS or made >= _MOST_DRAWS:
             return sampled.draws, diagnostics
-        enough = 1.2 * wanted * WANTED_ESS / max(np.nan_to_num(smallest), 50)
+        enough = 1.2 * made * WANTED_ESS / max(np.nan_to_num(smallest), 50)
         wanted = min(_MOST_DRAWS, int(np.ceil(enough / 500)) * 500)
+        more_wanted = max(wanted - made, 500)
+        running, more = continue_chains(running, more_wanted, shown(0, more_wanted))
+        sampled = sampled.joined(more)
 
 
 def _laplace_draws(
-    shape: ModelShape, data: Data, laplace: Laplace, draws: int, seed: int
+    shape: Model, data: Data, laplace: Laplace, draws: int, seed: int
 ) -> tuple[Floats, list[Diagnostics]]:
     """Draws from the Gaussian, with the tail index of the importance weights: above 0.7 it is not to be trusted."""
     az = import_arviz()
@@ -272,7 +327,7 @@ def _coefficient_covariance(shape: ModelShape, data: Data, mode: Floats) -> Floa
     return np.asarray(np.einsum("rij,rjk,rlk->ril", slope, free, slope), dtype=np.float64)
 
 
-def _progress_bar(progress: bool | None) -> Callable[[int, int], None] | None:
+def _progress_bar(progress: bool | None) -> Progress | None:
     """A progress bar on a terminal, unless it is switched off."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return None
@@ -292,15 +347,19 @@ def _listed(releases: object) -> tuple[Any, ...]:
     return tuple(releases)
 
 
-def _check(releases: Sequence[Any], method: object, draws: object, chains: object, seed: object) -> None:
+def _check(releases: Sequence[Any], asked: Asked) -> None:
     if not releases:
         raise InputError("releases", releases, "must hold at least one release", "pass dpglm.load_release(path)")
     for release in releases:
         if not isinstance(release, Release):
             raise InputError("releases", type(release).__name__, "must be a Release", "use dpglm.load_release(path)")
-    if method not in METHODS:
-        raise InputError("method", method, f"must be one of {', '.join(METHODS)}", "choose one of them")
-    for name, value, least in (("draws", draws, _LEAST_DRAWS), ("chains", chains, 1), ("seed", seed, 0)):
+    if asked.method not in METHODS:
+        raise InputError("method", asked.method, f"must be one of {', '.join(METHODS)}", "choose one of them")
+    for name, value, least in (
+        ("draws", asked.draws, _LEAST_DRAWS),
+        ("chains", asked.chains, 1),
+        ("seed", asked.seed, 0),
+    ):
         if name == "draws" and value is None:
             continue
         if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= _LARGEST_SEED:

@@ -95,7 +95,7 @@ def cell_weights(frame: Frame, coupling: Array, noise: Array) -> Weights:
         inverse = jnp.array([[cells[1, 1], -cells[0, 1]], [-cells[0, 1], cells[0, 0]]]) / determinant
     logs = jnp.log(determinant)
     # isometric coordinates: one for each pair i <= j
-    return Weights(inverse, coupling, (jnp.sum(logs) + jnp.sum(jnp.diagonal(logs))) / 2)
+    return Weights(inverse, coupling, (jnp.sum(logs) + jnp.sum(logs * jnp.eye(logs.shape[0]))) / 2)
 
 
 def quotient(weights: Weights, frame: Frame, matrices: Array) -> Array:
@@ -340,8 +340,9 @@ def _eigenbasis_jvp(
     eigenvalues, tilt, vectors = _ordinary_eigenbasis(*primals)
     moved = vectors.T @ tangents[0] @ vectors
     moved = (moved + moved.T) / 2
-    diagonal = jnp.diagonal(moved)
-    return (eigenvalues, tilt, vectors), (diagonal, moved - jnp.diag(diagonal), jnp.zeros_like(vectors))
+    # not jnp.diagonal, whose transpose is a scatter: on a CPU, a loop over elements
+    diagonal = moved * jnp.eye(len(moved))
+    return (eigenvalues, tilt, vectors), (jnp.sum(diagonal, axis=0), moved - diagonal, jnp.zeros_like(vectors))
 
 
 def _ordinary_eigenbasis(covariance: Array) -> tuple[Array, Array, Array]:

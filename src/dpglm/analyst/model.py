@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -87,6 +88,10 @@ class ModelShape:
     @property
     def size(self) -> int:
         return len(self.names) + int(self.has_spread) + sum(table.size for table in self.tables)
+
+    def log_density(self, data: Sequence[TableData], free: Array) -> Array:
+        """Log posterior density of the free vector, up to a constant."""
+        return log_density(self, data, free)
 
 
 class TableParameters(NamedTuple):
@@ -241,16 +246,37 @@ def _correlation_factor(free: Array, d: int) -> tuple[Array, Array]:
     """
     if d == 1:
         return jnp.ones((1, 1)), jnp.zeros(())
-    rows, columns = np.tril_indices(d, -1)
-    partial = jnp.zeros((d, d)).at[rows, columns].set(jnp.tanh(free))
-    # log(1 - tanh^2) in a form that does not underflow
-    log_slope = 2 * (jnp.log(2.0) - free - jax.nn.softplus(-2 * free))
+    below = jnp.asarray(np.tri(d, k=-1))
+    square = _strict_lower_triangle(free, d)
+    # log(1 - tanh^2) in a form that does not underflow; zero on and above the diagonal
+    log_slope = 2 * below * (jnp.log(2.0) - square - jax.nn.softplus(-2 * square))
     # log_left[i, j] = sum_{k<j} log(1 - z_ik^2): what is left of row i's unit length before column j
-    log_left = jnp.cumsum(jnp.zeros((d, d)).at[rows, columns + 1].set(log_slope), axis=1)
-    factor = (partial + jnp.eye(d)) * jnp.exp(log_left / 2)
-    log_jacobian = jnp.sum(log_slope) + 0.5 * jnp.sum(log_left[rows, columns])
-    exponents = jnp.asarray(d - np.arange(2, d + 1) + 2 * _LKJ_CONCENTRATION - 2)
-    return factor, log_jacobian + 0.5 * jnp.sum(exponents * jnp.diagonal(log_left)[1:])
+    log_left = log_slope @ below.T
+    factor = (jnp.tanh(square) + jnp.eye(d)) * jnp.exp(log_left / 2)
+    log_jacobian = jnp.sum(log_slope) + 0.5 * jnp.sum(below * log_left)
+    # exponents on the diagonal of row i, counted from 1, and none in the first row, where nothing is used up
+    exponents = np.diag(d - np.arange(1, d + 1) + 2 * _LKJ_CONCENTRATION - 2)
+    return factor * (below + jnp.eye(d)), log_jacobian + 0.5 * jnp.sum(exponents * log_left)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _strict_lower_triangle(free: Array, d: int) -> Array:
+    """The numbers row by row below the diagonal of a matrix of zeros.
+
+    Its derivative reads them again. Left to JAX it would be a scatter: on a CPU, a loop over elements.
+    """
+    rows, columns = np.tril_indices(d, -1)
+    source = np.full((d, d), len(rows))
+    source[rows, columns] = np.arange(len(rows))
+    return jnp.append(free, 0.0)[source]
+
+
+def _read_lower_triangle(d: int, _: None, matrix: Array) -> tuple[Array]:
+    rows, columns = np.tril_indices(d, -1)
+    return (matrix.reshape(-1)[rows * d + columns],)
+
+
+_strict_lower_triangle.defvjp(lambda free, d: (_strict_lower_triangle(free, d), None), _read_lower_triangle)
 
 
 def initial_point(shape: ModelShape, data: Sequence[TableData]) -> npt.NDArray[np.float64]:

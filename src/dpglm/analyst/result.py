@@ -29,10 +29,14 @@ Floats = npt.NDArray[np.float64]
 FIT_FORMAT = "dpglm-fit"
 FIT_VERSION = 1
 UNITS = ("original", "scaled")
+TARGETS = ("population", "table")
 WANTED_ESS = 1_000
 _LARGEST_R_HAT, _LARGEST_PARETO_K = 1.01, 0.7
 _COMFORTABLE_STDDEV = 6.0
 _PRIOR_SHARE = 0.8
+# Root mean square difference of a one-stage estimate from maximum likelihood, over that of the coefficients, without
+# noise: the largest seen on the tables of docs/real.md.
+_TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
 _LARGEST_FILE = 2**31
 
 
@@ -65,7 +69,8 @@ class Diagnostics:
 class Fit:
     """Draws of the coefficients, (chains, draws, coefficients), in scaled units, with what they came from.
 
-    ``inflation`` is (2, coefficients): in the user's units, then in scaled ones.
+    ``inflation`` is (2, coefficients): in the user's units, then in scaled ones. ``table_coefficients`` are draws of
+    the estimate that the table itself would give; only a staged release tells.
     """
 
     releases: tuple[Release, ...]
@@ -77,31 +82,53 @@ class Fit:
     prior: Prior
     method: str
     options: dict[str, Any]
+    table_coefficients: Floats | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The coefficients: ``Intercept`` first, then the terms in formula order."""
         return self.releases[0].design.coefficient_names
 
-    def draws(self, units: str = "original") -> Floats:
-        """Draws of the coefficients, (chains, draws, coefficients), in the user's units or scaled."""
+    @property
+    def link(self) -> str:
+        """The link function: the one asked for, or the family's default."""
+        return self._link()
+
+    @property
+    def ratio_name(self) -> str | None:
+        """What the exponential of a coefficient is, "odds_ratio" or "rate_ratio"; None where it has no name."""
+        return self._ratio_name()
+
+    def draws(self, units: str = "original", target: str = "population") -> Floats:
+        """Draws of the coefficients, (chains, draws, coefficients), in the user's units or scaled.
+
+        ``target`` is "population", or "table" for the estimate that this very table would give without any noise.
+        """
         if units not in UNITS:
             raise InputError("units", units, f"must be one of {', '.join(UNITS)}", "correct it")
+        if target not in TARGETS:
+            raise InputError("target", target, f"must be one of {', '.join(TARGETS)}", "correct it")
+        chosen = self.coefficients if target == "population" else self.table_coefficients
+        if chosen is None:
+            rule = "only a fit of one staged release tells the table's own estimate"
+            raise InputError("target", target, rule, "use target='population', or release with stages=3")
         if units == "scaled":
-            return self.coefficients
+            return chosen
         matrix, shift = self.releases[0].design.to_original_units()
-        return np.asarray(self.coefficients @ matrix.T + shift)
+        return np.asarray(chosen @ matrix.T + shift)
 
-    def summary(self, prob: float = 0.95, units: str = "original") -> pd.DataFrame:
+    def summary(self, prob: float = 0.95, units: str = "original", target: str = "population") -> pd.DataFrame:
         """One row a coefficient: mean, sd, intervals, P(sign), significance, privacy inflation, ess, r_hat.
 
         ``lower`` and ``upper`` are equal-tailed. ``p_sign`` is the probability of the more probable sign.
         ``significant`` says whether the interval excludes zero. ``inflation`` is how many times wider the interval
-        is than without privacy noise at the same number of rows.
+        is than without privacy noise at the same number of rows. With ``target="table"`` the intervals are for the
+        estimate of this very table: narrower, and silent about other samples.
         """
         import pandas as pd
 
-        table = pd.DataFrame([_describe(draws, prob) for draws in _flat(self.draws(units)).T], index=list(self.names))
+        draws = _flat(self.draws(units, target))
+        table = pd.DataFrame([_describe(column, prob) for column in draws.T], index=list(self.names))
         ratio = self._ratio_name()
         if ratio is not None and units == "original":
             for column, source in ((ratio, "median"), (f"{ratio}_lower", "lower"), (f"{ratio}_upper", "upper")):
@@ -192,6 +219,7 @@ class Fit:
             "ess_tail": self.diagnostics.ess_tail,
             "r_hat": self.diagnostics.r_hat,
             "spread": np.zeros(0) if self.spread is None else self.spread,
+            "table_coefficients": np.zeros(0) if self.table_coefficients is None else self.table_coefficients,
             "facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
         }
         buffer = io.BytesIO()
@@ -261,9 +289,10 @@ def load_fit(path: str | Path) -> Fit:
         releases = tuple(read_release(text, f"{path}: release") for text in facts["releases"])
         diagnostics = Diagnostics(arrays["ess_bulk"], arrays["ess_tail"], arrays["r_hat"], **facts["diagnostics"])
         spread = arrays["spread"] if arrays["spread"].size else None
+        own = arrays.get("table_coefficients", np.zeros(0))
         fit = Fit(
             releases, arrays["coefficients"], spread, float(facts["predictor_stddev"]), arrays["inflation"],
-            diagnostics, _prior_from(facts["prior"]), facts["method"], facts["options"],
+            diagnostics, _prior_from(facts["prior"]), facts["method"], facts["options"], own if own.size else None,
         )  # fmt: skip
         _check_consistent(fit)
     except FileError:
@@ -280,6 +309,7 @@ def _check_consistent(fit: Fit) -> None:
     by_coefficient = (diagnostics.ess_bulk, diagnostics.ess_tail, diagnostics.r_hat)
     shapes = {
         "coefficients": fit.coefficients.ndim == 3 and fit.coefficients.shape[2] == count and fit.coefficients.size > 0,
+        "table_coefficients": fit.table_coefficients is None or fit.table_coefficients.shape == fit.coefficients.shape,
         "spread": fit.spread is None or fit.spread.shape == fit.coefficients.shape[:2],
         "inflation": fit.inflation.shape == (len(UNITS), count),
         "diagnostics": all(each.shape == (count,) for each in by_coefficient),
@@ -393,11 +423,30 @@ def _warnings(fit: Fit) -> list[str]:
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
             " Gaussian model of the predictors matters more than usual"
         )
-    if fit.method == "laplace" and not diagnostics.mode_converged:
-        messages.append("no clear mode was found, so the Laplace approximation may be off: use method='nuts'")
+    if not diagnostics.mode_converged:
+        remedy = "use method='nuts'" if fit.method == "laplace" else "look at R-hat"
+        messages.append(f"no clear mode was found, so the approximation that sampling starts from may be off: {remedy}")
+    messages += _discrepancy_warnings(fit)
     for release in fit.releases:
         messages += _size_warnings(release)
     return list(dict.fromkeys(messages))  # two releases of one table warn once
+
+
+def _discrepancy_warnings(fit: Fit) -> list[str]:
+    """How far a match of moments may be off: one stage is right for Gaussian predictors and a right regression only."""
+    if any(len(release.stages) > 1 for release in fit.releases):
+        return []
+    draws = _flat(fit.coefficients)
+    size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
+    share = _TYPICAL_DISCREPANCY[fit.releases[0].family]
+    ratio = share * size / float(np.median(draws.std(axis=0)))
+    if ratio < 1:
+        return []
+    return [
+        f"one stage assumes Gaussian predictors; on real tables its coefficients were off by up to {share:.0%} of their"
+        f" typical size, here {ratio:.1f} posterior standard deviations: ask for stages='auto', or read the intervals"
+        " as too narrow where columns are binary or skewed"
+    ]
 
 
 def _size_warnings(release: Release) -> list[str]:

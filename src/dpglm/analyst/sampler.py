@@ -1,32 +1,51 @@
 """From a posterior density to draws: mode, Laplace approximation, whitened NUTS with batched chains.
 
-Three small programs are compiled a model shape and kept in a persistent cache: values and gradients of a batch of
-points (mode and Hessian use nothing else), the start of the chains, and a fixed number of NUTS transitions of all
-chains at once. Arrays are arguments, so releases of one shape share the programs.
+Two programs are compiled a model shape and kept in a persistent cache: values and gradients of a batch of points (mode
+and Hessian use nothing else), and some NUTS transitions of all chains at once (nuts.py). Arrays are arguments, so
+releases of one shape share the programs. Chains can be continued: nothing of the warm-up is lost.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.model import ModelShape, TableData, log_density
+from dpglm.analyst.nuts import Loop, Point, Randomness, Trace, begin, turn
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
 Floats = npt.NDArray[np.float64]
-Data = tuple[TableData, ...]  # every array with a leading axis: one entry a posterior
+Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, one entry a posterior
 
-TRANSITIONS_AT_ONCE = 50
+
+class Model(Protocol):
+    """What is sampled: a frozen, hashable shape, which decides the program, with a density of arrays."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The coefficients, which come first in the free vector."""
+        ...
+
+    def log_density(self, data: Any, free: jax.Array) -> jax.Array:
+        """Log posterior density of a free vector, up to a constant."""
+        ...
+
+
+Progress = Callable[[int, int], None]
+
+TRANSITIONS_AT_ONCE = 25
+WARMUP = 250
+_WANTED_ACCEPTANCE = 0.85
+_FIRST_STEP = 1.5  # divided by the fourth root of the dimension, as for a standard normal
 _LARGEST_BATCH = 16384  # points of a gradient batch: bounds memory
 _NEWTON_STEPS = 80
 _STEP_SHARE = 1e-3  # of a standard deviation, for differences of gradients
@@ -52,7 +71,17 @@ class Chains:
     draws: Floats
     divergences: npt.NDArray[np.int64]
     acceptance: Floats
-    steps: Floats
+    steps: Floats  # leapfrog steps a draw
+
+    def joined(self, more: Chains) -> Chains:
+        """These draws and the next ones of the same chains."""
+        made, new = self.draws.shape[2], more.draws.shape[2]
+        return Chains(
+            draws=np.concatenate([self.draws, more.draws], axis=2),
+            divergences=self.divergences + more.divergences,
+            acceptance=(made * self.acceptance + new * more.acceptance) / (made + new),
+            steps=(made * self.steps + new * more.steps) / (made + new),
+        )
 
 
 def use_compilation_cache() -> None:
@@ -65,16 +94,16 @@ def use_compilation_cache() -> None:
 
 
 @partial(jax.jit, static_argnums=0)
-def _values_and_gradients(shape: ModelShape, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log densities and their gradients at (posteriors, points, size)."""
 
     def one_posterior(data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vmap(jax.value_and_grad(partial(log_density, shape, data)))(points)
+        return jax.vmap(jax.value_and_grad(partial(shape.log_density, data)))(points)
 
     return jax.vmap(one_posterior)(data, points)
 
 
-def evaluate(shape: ModelShape, data: Data, points: Floats) -> tuple[Floats, Floats]:
+def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
     """The same in batches of one fixed size, so that one compiled program serves every number of points."""
     posteriors, count, size = points.shape
     batch = max(1, min(2 * size + 1, _LARGEST_BATCH // posteriors))
@@ -90,7 +119,7 @@ def evaluate(shape: ModelShape, data: Data, points: Floats) -> tuple[Floats, Flo
     return np.where(np.isfinite(together), together, -np.inf), np.concatenate(gradients, axis=1)
 
 
-def find_modes(shape: ModelShape, data: Data, start: Floats) -> Laplace:
+def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
     """Damped Newton steps with Hessians from differences of gradients; directions of negative curvature are flipped.
 
     All posteriors step together; one that has converged stays where it is.
@@ -107,6 +136,8 @@ def find_modes(shape: ModelShape, data: Data, start: Floats) -> Laplace:
         floor = np.maximum(1e-2, 1e-12 * np.abs(eigenvalues).max(axis=1, keepdims=True))
         along = np.einsum("rij,ri->rj", vectors, gradient) / np.maximum(np.abs(eigenvalues), floor)
         direction = np.einsum("rij,rj->ri", vectors, along)
+        # A step of more than one unit can end where a correlation is one in float64, from where nothing leads back.
+        direction = direction / np.maximum(np.abs(direction).max(axis=1, keepdims=True), 1.0)
         steps = _STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0))
         # Newton decrement: twice the log density that is left to gain, were it quadratic.
         decrement = np.einsum("ri,ri->r", gradient, direction)
@@ -128,7 +159,7 @@ def find_modes(shape: ModelShape, data: Data, start: Floats) -> Laplace:
     return Laplace(point, vectors / np.sqrt(kept)[:, None, :], converged)
 
 
-def curvature(shape: ModelShape, data: Data, point: Floats) -> Floats:
+def curvature(shape: Model, data: Data, point: Floats) -> Floats:
     """Minus the Hessians at one point of each posterior."""
     steps = _first_steps(data, point.shape)
     for _ in range(2):
@@ -143,7 +174,7 @@ def _first_steps(data: Data, shape: tuple[int, ...]) -> Floats:
     return np.broadcast_to((_STEP_SHARE / np.sqrt(1.0 + rows))[:, None], shape)
 
 
-def _curvature(shape: ModelShape, data: Data, point: Floats, steps: Floats) -> tuple[Floats, Floats, Floats]:
+def _curvature(shape: Model, data: Data, point: Floats, steps: Floats) -> tuple[Floats, Floats, Floats]:
     """Values, gradients and minus the Hessians at one point of each posterior."""
     size = point.shape[1]
     moves = steps[:, :, None] * np.eye(size)
@@ -154,21 +185,34 @@ def _curvature(shape: ModelShape, data: Data, point: Floats, steps: Floats) -> t
     return values[:, 0], gradients[:, 0], np.nan_to_num(precision, nan=0.0, posinf=1e12, neginf=-1e12)
 
 
-def sample_chains(
-    shape: ModelShape,
+@dataclass(frozen=True)
+class Running:
+    """Chains that can go on: where they are, in whitened coordinates, and what warm-up has learned."""
+
+    shape: Model
+    data: Data
+    laplace: Laplace
+    point: Point  # (posteriors, chains, ...)
+    keys: jax.Array  # (posteriors, chains)
+    step_size: Floats  # (posteriors,)
+    inverse_mass: Floats  # (posteriors, size), diagonal
+
+
+def start_chains(
+    shape: Model,
     data: Data,
     laplace: Laplace,
     *,
     chains: int,
-    warmup: int,
-    draws: int,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> Chains:
-    """NUTS in coordinates where the Laplace approximation is a standard normal."""
-    warmup = -(-warmup // TRANSITIONS_AT_ONCE) * TRANSITIONS_AT_ONCE  # whole calls of the program
-    begin, advance = _programs(shape, warmup)
-    center, factor = jnp.asarray(laplace.mode), jnp.asarray(laplace.factor)
+    warmup: int = WARMUP,
+    progress: Progress | None = None,
+) -> Running:
+    """Chains near the mode, in coordinates where the Laplace approximation is a standard normal, warmed up.
+
+    All chains of a posterior share a step size and a mass, learned between calls of the program: the step from the
+    acceptance of each round, the mass from the pooled draws of a window of rounds.
+    """
     start_key, chain_key = jax.random.split(jax.random.key(seed))
     posteriors, size = laplace.mode.shape
     whitened = 0.5 * np.asarray(jax.random.normal(start_key, (posteriors, chains, size)))
@@ -176,62 +220,122 @@ def sample_chains(
     if not np.isfinite(values).all():  # start there from the mode itself
         whitened = np.where(np.isfinite(values)[..., None], whitened, 0.0)
         values, gradients = _at_whitened(shape, data, laplace, whitened)
+    point = Point(jnp.asarray(whitened), -jnp.asarray(values), -jnp.asarray(gradients))
     keys = jax.random.split(chain_key, (posteriors, chains))
-    state = begin(jnp.asarray(whitened), -jnp.asarray(values), -jnp.asarray(gradients), keys)
-    total = warmup + draws
+    first_step = np.full(posteriors, _FIRST_STEP * size**-0.25)
+    running = Running(shape, data, laplace, point, keys, first_step, np.ones((posteriors, size)))
+    windows = _windows(warmup)
+    done, total = 0, sum(sum(window) for window in windows)
+    for last, window in enumerate(windows, start=1 - len(windows)):
+        pooled, log_steps = [], []
+        for number, wanted in enumerate(window):
+            running, trace = _advance(running, wanted)
+            pooled.append(trace.position)
+            # A share of a step is gained or lost for the acceptance that is missed; less as rounds go by.
+            missed = trace.acceptance.mean(axis=(1, 2)) - _WANTED_ACCEPTANCE
+            log_step = np.log(running.step_size) + 2 * missed / (1 + number / 2)
+            log_steps.append(log_step)
+            running = replace(running, step_size=np.exp(log_step))
+            done += wanted
+            if progress is not None:
+                progress(done, total)
+        if last == 0:  # average over the second half of the last window
+            settled = np.mean(log_steps[len(log_steps) // 2 :], axis=0)
+            running = replace(running, step_size=np.exp(settled))
+        elif last > 1 - len(windows):  # the first window only leaves the start
+            running = replace(running, inverse_mass=_pooled_variance(np.concatenate(pooled, axis=2)))
+    return running
+
+
+def _windows(warmup: int) -> tuple[tuple[int, ...], ...]:
+    """Rounds of transitions in four windows: leave the start, learn the mass roughly, then well, settle the step.
+
+    >>> _windows(250)
+    ((5, 10, 10, 25), (25, 25), (25, 25, 25, 25), (10, 10, 10, 10, 10))
+    """
+    rounds = max(1, (warmup - 150) // TRANSITIONS_AT_ONCE)
+    return (5, 10, 10, 25), (25, 25), (TRANSITIONS_AT_ONCE,) * rounds, (10,) * 5
+
+
+def continue_chains(running: Running, draws: int, progress: Progress | None = None) -> tuple[Running, Chains]:
+    """The next draws of the chains."""
     traces = []
-    for done in range(0, total, TRANSITIONS_AT_ONCE):
-        state, trace = advance(data, center, factor, state)
-        if done >= warmup:
-            traces.append(jax.tree.map(np.asarray, trace))
+    for done in range(0, draws, TRANSITIONS_AT_ONCE):
+        wanted = min(TRANSITIONS_AT_ONCE, draws - done)
+        running, trace = _advance(running, wanted)
+        traces.append(trace)
         if progress is not None:
-            progress(min(done + TRANSITIONS_AT_ONCE, total), total)
-    free = np.concatenate([trace["free"] for trace in traces], axis=2)[:, :, :draws]
-    return Chains(
-        draws=free,
-        divergences=np.sum([trace["diverging"].sum(axis=(1, 2)) for trace in traces], axis=0),
-        acceptance=np.mean([trace["accept"].mean(axis=(1, 2)) for trace in traces], axis=0),
-        steps=np.mean([trace["steps"].mean(axis=(1, 2)) for trace in traces], axis=0),
-    )
+            progress(done + wanted, draws)
+    position, acceptance, diverging, leaves = (np.concatenate(parts, axis=2) for parts in zip(*traces, strict=True))
+    free = running.laplace.mode[:, None, None] + np.einsum("rij,rcdj->rcdi", running.laplace.factor, position)
+    return running, Chains(free, diverging.sum(axis=(1, 2)), acceptance.mean(axis=(1, 2)), leaves.mean(axis=(1, 2)))
 
 
-def _at_whitened(shape: ModelShape, data: Data, laplace: Laplace, whitened: Floats) -> tuple[Floats, Floats]:
+def sample_chains(
+    shape: Model,
+    data: Data,
+    laplace: Laplace,
+    *,
+    chains: int,
+    draws: int,
+    seed: int,
+    warmup: int = WARMUP,
+    progress: Progress | None = None,
+) -> Chains:
+    """Both in one: warmed-up chains, and their first draws."""
+    running = start_chains(shape, data, laplace, chains=chains, seed=seed, warmup=warmup, progress=progress)
+    return continue_chains(running, draws, progress)[1]
+
+
+def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
+    """Some transitions of all chains; the trace as NumPy arrays (posteriors, chains, wanted, ...)."""
+    point, keys, trace = _transitions(
+        running.shape, running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys,
+        running.step_size, running.inverse_mass, wanted,
+    )  # fmt: skip
+    return replace(running, point=point, keys=keys), jax.tree.map(lambda part: np.asarray(part)[:, :, :wanted], trace)
+
+
+@partial(jax.jit, static_argnums=0)
+def _transitions(
+    shape: Model,
+    data: Data,
+    center: jax.Array,
+    factor: jax.Array,
+    point: Point,
+    keys: jax.Array,
+    step_size: jax.Array,
+    inverse_mass: jax.Array,
+    wanted: int,
+) -> tuple[Point, jax.Array, Trace]:
+    """One loop for all chains of all posteriors, each turn a leapfrog step of every chain that is not done."""
+    next_keys, now = jnp.moveaxis(jax.vmap(jax.vmap(jax.random.split))(keys), 2, 0)
+
+    def begin_one(point: Point, key: jax.Array, mass: jax.Array) -> tuple[Loop, Randomness]:
+        return begin(point, key, mass, TRANSITIONS_AT_ONCE)
+
+    loop, randomness = jax.vmap(jax.vmap(begin_one, in_axes=(0, 0, None)))(point, now, inverse_mass)
+
+    def turn_posterior(
+        data: Any, center: jax.Array, factor: jax.Array, step: jax.Array, mass: jax.Array, *chains: Any
+    ) -> Loop:
+        potential = jax.value_and_grad(lambda whitened: -shape.log_density(data, center + factor @ whitened))
+        return jax.vmap(lambda loop, randomness: turn(potential, loop, randomness, step, mass, wanted))(*chains)
+
+    def turn_all(loop: Loop) -> Loop:
+        return jax.vmap(turn_posterior)(data, center, factor, step_size, inverse_mass, loop, randomness)
+
+    loop = jax.lax.while_loop(lambda loop: jnp.any(loop.done < wanted), turn_all, loop)
+    return loop.tree.proposal, next_keys, loop.trace
+
+
+def _pooled_variance(positions: Floats) -> Floats:
+    """Of the draws of all chains, (posteriors, chains, draws, size), drawn to 1 as five more draws would."""
+    count = positions.shape[1] * positions.shape[2]
+    return np.asarray((count * positions.var(axis=(1, 2)) + 5.0) / (count + 5.0))
+
+
+def _at_whitened(shape: Model, data: Data, laplace: Laplace, whitened: Floats) -> tuple[Floats, Floats]:
     points = laplace.mode[:, None] + np.einsum("rij,rcj->rci", laplace.factor, whitened)
     values, gradients = evaluate(shape, data, points)
     return values, np.einsum("rci,rij->rcj", gradients, laplace.factor)
-
-
-@lru_cache(maxsize=32)
-def _programs(shape: ModelShape, warmup: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """(start of the chains, ``TRANSITIONS_AT_ONCE`` transitions of all chains of all posteriors)."""
-    from numpyro.infer.hmc import hmc
-    from numpyro.infer.util import ParamInfo
-
-    def potential(data: Any, center: jax.Array, factor: jax.Array) -> Callable[[jax.Array], jax.Array]:
-        return lambda whitened: -log_density(shape, data, center + factor @ whitened)
-
-    init_kernel, sample_kernel = hmc(potential_fn_gen=potential, algo="NUTS")
-
-    def begin_one(whitened: jax.Array, energy: jax.Array, gradient: jax.Array, key: jax.Array) -> Any:
-        # The energy and gradient are given, so this program holds no likelihood; its model arguments are not used.
-        return init_kernel(
-            ParamInfo(whitened, energy, gradient), warmup, step_size=0.5, max_tree_depth=8, rng_key=key,
-            model_args=(None, None, None),
-        )  # fmt: skip
-
-    def advance_one(data: Any, center: jax.Array, factor: jax.Array, state: Any) -> Any:
-        def transition(state: Any, _: None) -> tuple[Any, dict[str, jax.Array]]:
-            state = sample_kernel(state, model_args=(data, center, factor), model_kwargs={})
-            trace = {
-                "free": center + factor @ state.z,
-                "diverging": state.diverging,
-                "accept": state.accept_prob,
-                "steps": state.num_steps,
-            }
-            return state, trace
-
-        return jax.lax.scan(transition, state, None, length=TRANSITIONS_AT_ONCE)
-
-    begin = jax.jit(jax.vmap(jax.vmap(begin_one)))
-    advance = jax.jit(jax.vmap(jax.vmap(advance_one, in_axes=(None, None, None, 0))))
-    return begin, advance

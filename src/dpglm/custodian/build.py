@@ -1,9 +1,9 @@
-"""One call from a table to a release: Schema -> Design -> Mechanism -> rows -> sums -> ledger -> noise -> Release.
+"""One call from a table to a release: Schema -> Design -> Plan -> rows -> sums -> ledger -> noise -> Release.
 
 Guarantee: the returned release is (epsilon, delta)-differentially private for one replaced row, and its ledger
-entry was durable before noise was drawn. Order of events: everything that can be wrong without rows is checked; the
-rows are summed exactly, in memory; the entry is committed; noise is drawn and added; the finished release is kept
-in the ledger.
+entries were durable before any noise was drawn. Order of events: everything that can be wrong without rows is checked;
+the rows are summed exactly, in memory; one entry a stage is committed; noise is drawn and added. Later stages look
+again, from where the noisy earlier ones point to. At the end the finished release is kept in the ledger.
 """
 
 from __future__ import annotations
@@ -11,23 +11,35 @@ from __future__ import annotations
 import os
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dpglm.centring import Centring
+from dpglm.custodian.centred_rows import centred_sums, exact_multipliers
 from dpglm.custodian.ledger import Ledger
-from dpglm.custodian.mechanism import Mechanism, calibrate
+from dpglm.custodian.mechanism import Mechanism, monomial_stddevs
 from dpglm.custodian.noise import NoiseSource, OperatingSystemNoise, add_noise
-from dpglm.custodian.rows import fixed_point_rows
-from dpglm.custodian.sums import BlockSums, block_sums, zero_sums
+from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
+from dpglm.custodian.stages import CentredNoise, Plan, plan_stages
+from dpglm.custodian.sums import BlockSums, block_sums
 from dpglm.custodian.tables import Source, open_table
 from dpglm.errors import DpglmError, FileError, InputError
 from dpglm.formula import Design, build_design
+from dpglm.grid import Grid
 from dpglm.release_file import Block, LedgerFact, Release, Stage
 from dpglm.schema import Schema
+
+if TYPE_CHECKING:
+    from dpglm.analyst.looks import FirstLook
 
 _WORKERS = min(4, os.cpu_count() or 1)
 _LIBRARIES = ("numpy", "pyarrow", "opendp", "dp-accounting")
@@ -45,6 +57,7 @@ def release(
     radius: float | None = None,
     allocation: str = "auto",
     statistics: Any = "full",
+    stages: int | str = 1,
 ) -> Release:
     """Turn a sensitive table into one noisy, self-describing release.
 
@@ -68,14 +81,18 @@ def release(
         "auto" (least posterior standard deviation at a public nominal point) or "equal" (the paper's).
     statistics
         "full", "paper" (the paper's lists: no intercept, predictors with mean zero) or (y power, degree) pairs.
+    stages
+        1, 2, 3 or "auto": how many looks at the table share the budget. Later looks start from what earlier ones
+        showed; they are sharper, and right also where predictors are far from Gaussian. Each reads the table once more.
 
     Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill;
     numbers are clamped; rows are never dropped. A table with another number of rows than declared is refused before
     anything is spent.
     """
     return build_release(
-        table, formula, schema, family, epsilon, delta, ledger, radius, allocation, statistics, OperatingSystemNoise()
-    )
+        table, formula, schema, family, epsilon, delta, ledger, radius, allocation, statistics,
+        OperatingSystemNoise(), stages,
+    )  # fmt: skip
 
 
 def build_release(
@@ -90,52 +107,96 @@ def build_release(
     allocation: object,
     statistics: object,
     noise: NoiseSource,
+    stages: object = 1,
 ) -> Release:
     """``release`` with its noise as an argument, which only tests have a use for."""
     design = build_design(formula, as_schema(schema), family)
-    mechanism = calibrate(design, epsilon, delta, radius, allocation, statistics)
-    book = _open_ledger(ledger, design, mechanism)
+    plan = plan_stages(design, epsilon, delta, radius, allocation, statistics, stages)
+    book = _open_ledger(ledger, design, plan)
     source = open_table(table, design.table_columns)
     _check_rows(source.num_rows, design)
+    if plan.later:
+        source = source.repeatable()
     # From here on rows are read; only their number, which is public, may lead to an error.
-    sums = exact_sums(source, design, mechanism)
-    _check_rows(sums.num_rows, design)
+    first = plan.first
+    sums = exact_sums(source, design, first, lambda rows: block_sums(rows, first.blocks))
     identity = uuid.uuid4().hex
-    fact = _spend(book, identity, design, mechanism)
-    stage = Stage("moments", mechanism.allocation, mechanism.privacy.mu, _noisy_blocks(sums, mechanism, noise))
+    fact = _spend(book, identity, design, plan)
     result = Release(
         id=identity,
         time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         versions={"dpglm": version("dpglm")} | {name: version(name) for name in _LIBRARIES},
         design=_public_design(design),
-        radius=mechanism.radius,
-        grid=mechanism.grid,
-        stages=(stage,),
-        privacy=mechanism.privacy,
+        radius=first.radius,
+        grid=first.grid,
+        stages=(Stage("moments", first.allocation, first.mu, noisy_moments(sums, first, noise)),),
+        privacy=plan.privacy,
         ledger=fact,
         private=noise.private,
     )
+    if plan.later:
+        from dpglm.analyst.looks import first_looks
+
+        def look(sums_of: Callable[[FixedPointRows], BlockSums]) -> BlockSums:
+            return exact_sums(source, design, first, sums_of)
+
+        result = add_stages(result, first_looks([result])[0], plan, look, noise)
     if book is not None:
         book.keep(identity, result.to_json())
     return result
 
 
-def exact_sums(source: Source, design: Design, mechanism: Mechanism) -> BlockSums:
+def add_stages(
+    release: Release,
+    first: FirstLook,
+    plan: Plan,
+    look: Callable[[Callable[[FixedPointRows], BlockSums]], BlockSums],
+    noise: NoiseSource,
+) -> Release:
+    """The release with its later stages; ``look`` sums what it is given over all rows.
+
+    Each is centred at what the noisy stages before it show: nothing but those and public facts decides where.
+    """
+    from dpglm.analyst.looks import add_look, knowledge_of_first, next_centring
+
+    known = knowledge_of_first(release, first)
+    for scales in plan.later:
+        if len(release.stages) > 1:
+            known = add_look(release, known, release.stages[-1])
+        centring = _on_grid(next_centring(release, known, scales.mu), release.grid)
+        sums = look(partial(centred_sums, design=release.design, centring=centring))
+        stage = Stage("centred", "fixed", scales.mu, _noisy_looks(sums, centring, scales, noise), centring)
+        release = replace(release, stages=(*release.stages, stage))
+    return release
+
+
+def _on_grid(centring: Centring, grid: Grid) -> Centring:
+    """The centring with multipliers whose products with grid rows are exact."""
+    centre = exact_multipliers(np.array([centring.centre]), grid.exponent)[0]
+    whitening = exact_multipliers(centring.whitening_matrix, grid.exponent)
+    return replace(centring, centre=tuple(centre.tolist()), whitening=tuple(map(tuple, whitening.tolist())))
+
+
+def exact_sums(
+    source: Source, design: Design, mechanism: Mechanism, sums_of: Callable[[FixedPointRows], BlockSums]
+) -> BlockSums:
     """The exact integers of all rows. Batches are summed by a few threads; integers add up in any order."""
 
     def one_batch(batch: Any) -> BlockSums:
-        return block_sums(fixed_point_rows(batch, design, mechanism.grid, mechanism.radius), mechanism.blocks)
+        return sums_of(fixed_point_rows(batch, design, mechanism.grid, mechanism.radius))
 
-    total = zero_sums(mechanism.blocks, design.dimension)
+    total: BlockSums | None = None
     try:
         with ThreadPoolExecutor(_WORKERS) as pool:
             for sums in _in_flight(pool, one_batch, source.batches()):
-                total += sums
+                total = sums if total is None else total + sums
     except DpglmError:
         raise
     except Exception:
         # No row can lead here by design; if one ever does, its content must not be in the message.
         raise FileError("table", "(its rows)", "could not be processed", "report this: it is a bug of dpglm") from None
+    _check_rows(0 if total is None else total.num_rows, design)
+    assert total is not None  # at least one row is declared
     return total
 
 
@@ -161,14 +222,14 @@ def as_schema(schema: object) -> Schema:
     raise InputError("schema", type(schema).__name__, "must be a Schema, a dict or a path", "use dpglm.Schema.load")
 
 
-def _open_ledger(ledger: object, design: Design, mechanism: Mechanism) -> Ledger | None:
+def _open_ledger(ledger: object, design: Design, plan: Plan) -> Ledger | None:
     if ledger is None:
         return None
     if not isinstance(ledger, str | Path | Ledger):
         raise InputError("ledger", ledger, "must be a path, a Ledger or None", "pass the dataset's ledger file")
     book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     book.check_dataset(design.schema.dataset)
-    book.check_affordable(mechanism.privacy.mu * mechanism.privacy.mu)
+    book.check_affordable(sum(Fraction(mu * mu) for mu in plan.mus))
     return book
 
 
@@ -178,26 +239,25 @@ def _check_rows(found: int | None, design: Design) -> None:
         raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
 
 
-def _spend(book: Ledger | None, identity: str, design: Design, mechanism: Mechanism) -> LedgerFact | None:
+def _spend(book: Ledger | None, identity: str, design: Design, plan: Plan) -> LedgerFact | None:
+    """One entry a stage, all committed at once, before any noise is drawn."""
     if book is None:
         return None
-    privacy = mechanism.privacy
-    entry = book.spend(
-        release_id=identity,
-        mu_squared=privacy.mu * privacy.mu,
-        description={
-            "formula": design.formula,
-            "family": design.family.name,
-            "epsilon": privacy.epsilon,
-            "delta": privacy.delta,
-            "stage": 1,
-        },
-    )
+    privacy = plan.privacy
+    described = {
+        "formula": design.formula,
+        "family": design.family.name,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+    }
+    charges = [(mu * mu, {**described, "stage": number}) for number, mu in enumerate(plan.mus, 1)]
+    entry = book.spend_stages(release_id=identity, stages=charges)[-1]
     summary = book.summary(through=entry.number)
     return LedgerFact(entry.number, summary.spent_mu, summary.spent_epsilon, book.cap_epsilon, book.cap_delta)
 
 
-def _noisy_blocks(sums: BlockSums, mechanism: Mechanism, noise: NoiseSource) -> tuple[Block, ...]:
+def noisy_moments(sums: BlockSums, mechanism: Mechanism, noise: NoiseSource) -> tuple[Block, ...]:
+    """The blocks of the first stage."""
     return tuple(
         Block(
             y_power=block.y_power,
@@ -213,6 +273,25 @@ def _noisy_blocks(sums: BlockSums, mechanism: Mechanism, noise: NoiseSource) -> 
             strict=True,
         )
     )  # fmt: skip
+
+
+def _noisy_looks(sums: BlockSums, centring: Centring, scales: CentredNoise, noise: NoiseSource) -> tuple[Block, ...]:
+    """The blocks of a later stage; its noise is the same number of grid steps whatever the bounds are."""
+    blocks = []
+    for block, values, stddev, unit in zip(sums.blocks, sums.values, scales.grid_stddevs, centring.units, strict=True):
+        grid_stddevs = monomial_stddevs(block, Fraction(stddev), centring.dimension)
+        blocks.append(
+            Block(
+                y_power=block.y_power,
+                degree=block.degree,
+                integers=add_noise(values, grid_stddevs, noise),
+                unit=unit,
+                noise_stddev=stddev * unit,
+                grid_stddevs=grid_stddevs,
+                multiplicities=tuple(block.multiplicities(centring.dimension).tolist()),
+            )
+        )
+    return tuple(blocks)
 
 
 def _public_design(design: Design) -> Design:

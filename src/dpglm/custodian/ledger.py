@@ -29,7 +29,7 @@ import math
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -195,21 +195,31 @@ class Ledger:
     def spend(self, *, release_id: str, mu_squared: float | Fraction, description: Mapping[str, object]) -> Entry:
         """Charge a release, durably, before its noise is drawn; BudgetError, and no charge, beyond the cap.
 
-        A release of several stages spends once a stage, under one ``release_id``, until it is kept. A FileError may
-        leave the entry in place (the disk failed while committing), and still no noise may be drawn.
+        A release may spend several times under one ``release_id`` until it is kept. A FileError may leave the entry
+        in place (the disk failed while committing), and still no noise may be drawn.
         """
-        record: dict[str, object] = {"release_id": _text("release_id", release_id), "description": dict(description)}
-        record["mu_squared_units"] = cost = _units_up(mu_squared)
+        return self.spend_stages(release_id=release_id, stages=[(mu_squared, description)])[0]
+
+    def spend_stages(
+        self, *, release_id: str, stages: Sequence[tuple[float | Fraction, Mapping[str, object]]]
+    ) -> tuple[Entry, ...]:
+        """Charge all stages of a release, one entry each, in one transaction: all of them or none."""
+        identity = _text("release_id", release_id)
+        costs = [_units_up(mu_squared) for mu_squared, _ in stages]
         with self._transaction("IMMEDIATE") as connection:
             entries = self._entries(connection)
-            if any(entry.has_release and entry.release_id == release_id for entry in entries):
+            if any(entry.has_release and entry.release_id == identity for entry in entries):
                 raise BudgetError("release_id", release_id, "is finished and kept already", "use a new release_id")
-            self._refuse_beyond_cap(cost, _spent(entries))
-            number = len(entries) + 1
-            text = _canonical({**record, "number": number, "time": _now()})
-            digest = _digest(entries[-1].digest if entries else self.digest, text)
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, digest))
-        return Entry(**json.loads(text), has_release=False, digest=digest)
+            self._refuse_beyond_cap(sum(costs), _spent(entries))
+            previous = entries[-1].digest if entries else self.digest
+            added = []
+            for number, (cost, (_, description)) in enumerate(zip(costs, stages, strict=True), len(entries) + 1):
+                record = {"release_id": identity, "description": dict(description), "mu_squared_units": cost}
+                text = _canonical({**record, "number": number, "time": _now()})
+                previous = _digest(previous, text)
+                connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, previous))
+                added.append(Entry(**json.loads(text), has_release=False, digest=previous))
+        return tuple(added)
 
     def keep(self, release_id: str, release_text: str) -> None:
         """Store the finished release beside its (latest) entry; once, and only a text that names its release_id."""

@@ -1,7 +1,7 @@
 """Everything about a release that is known before a row is read: blocks, noise, grid and the certified guarantee.
 
 Guarantee: adding discrete Gaussian noise with ``Mechanism.grid_stddevs`` to the exact integer sums of rows in the
-declared ball and response range is (epsilon, delta)-differentially private for one replaced row (docs/privacy.md).
+declared ball and response range costs at most ``Mechanism.mu`` for one replaced row (docs/privacy.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpglm.custodian.sensitivity import sensitivity
 from dpglm.errors import InputError
 from dpglm.formula import Design
 from dpglm.grid import Grid
-from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, finite_number, mu_of
+from dpglm.privacy import SMALLEST_GRID_NOISE, check_epsilon_delta, finite_number, mu_of
 
 _FINEST = 20  # bits of the grid, where nothing else limits them
 _COARSEST = 5
@@ -39,17 +39,34 @@ class Mechanism:
     multiplicities: tuple[tuple[int, ...], ...]
     grid: Grid
     radius: float
-    privacy: Privacy
+    mu: float
+
+    @property
+    def smallest_grid_noise(self) -> float:
+        return min(map(min, self.grid_stddevs))
+
+    @property
+    def coordinates(self) -> int:
+        return sum(map(len, self.grid_stddevs))
 
 
 def calibrate(
-    design: Design, epsilon: object, delta: object, radius: object, allocation: object, statistics: object
+    design: Design,
+    epsilon: object,
+    delta: object,
+    radius: object,
+    allocation: object,
+    statistics: object,
+    share: float = 1.0,
 ) -> Mechanism:
-    """Choose noise and grid so that the whole release costs at most (epsilon, delta). Reads no rows."""
+    """Choose noise and grid so that the moments cost at most this share of the mu^2 of (epsilon, delta).
+
+    Reads no rows.
+    """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     bounded = _radius(radius, design)
     blocks = design.family.blocks(statistics)
-    mu = mu_of(epsilon, delta)
+    mu = mu_of(epsilon, delta) * math.sqrt(share)
     rows, dimension, response = design.schema.dataset.rows, design.dimension, design.response_range
     ratios = allocate(allocation, design.family, blocks, dimension, rows, mu, bounded, response)
     # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.
@@ -61,10 +78,8 @@ def calibrate(
         _grid_stddevs(block, stddev, grid, dimension) for block, stddev in zip(blocks, noise, strict=True)
     )
     achieved = math.sqrt(sensitivity(blocks, noise, bounded, response).mu_squared) * (1 + 1e-15)
-    coordinates = sum(map(len, grid_stddevs))
-    privacy = Privacy.certified(epsilon, delta, achieved, min(map(min, grid_stddevs)), coordinates)
     multiplicities = tuple(tuple(block.multiplicities(dimension).tolist()) for block in blocks)
-    return Mechanism(blocks, str(allocation), noise, grid_stddevs, multiplicities, grid, bounded, privacy)
+    return Mechanism(blocks, str(allocation), noise, grid_stddevs, multiplicities, grid, bounded, achieved)
 
 
 def _radius(radius: object, design: Design) -> float:
@@ -114,8 +129,11 @@ def _finest_noise(blocks: tuple[BlockShape, ...], noise: tuple[float, ...], grid
 
 
 def _grid_stddevs(block: BlockShape, stddev: float, grid: Grid, dimension: int) -> tuple[float, ...]:
-    """sigma_b / sqrt(multiplicity) in grid units, rounded up: a monomial stands for that many isometric coordinates."""
-    target = Fraction(stddev) / grid.unit(block.y_power, block.degree)
+    return monomial_stddevs(block, Fraction(stddev) / grid.unit(block.y_power, block.degree), dimension)
+
+
+def monomial_stddevs(block: BlockShape, target: Fraction, dimension: int) -> tuple[float, ...]:
+    """target / sqrt(multiplicity), rounded up: a monomial stands for that many isometric coordinates."""
     by_multiplicity = {}
     for multiplicity in set(block.multiplicities(dimension).tolist()):
         scale = float(target) / math.sqrt(multiplicity)

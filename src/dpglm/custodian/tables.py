@@ -48,6 +48,10 @@ class Source:
         """The needed columns, in the order of ``columns``, batch by batch."""
         raise NotImplementedError
 
+    def repeatable(self) -> Source:
+        """The same table for several passes; files and frames are read again."""
+        return self
+
 
 def open_table(table: Any, columns: Sequence[Column]) -> Source:
     """Check a table's header against the needed columns; reads no row."""
@@ -140,6 +144,18 @@ class _StreamSource(Source):
         for batch in _without_quoting(self._reader, type(self.stream).__name__):
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
+
+    def repeatable(self) -> Source:
+        """A stream passes once: its needed columns are kept in memory."""
+        return _HeldSource(self.columns, held=list(self.batches()))
+
+
+@dataclass
+class _HeldSource(Source):
+    held: list[Any] = field(default_factory=list)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.held)
 
 
 def _without_quoting(batches: Iterable[pa.RecordBatch], table: str) -> Iterator[pa.RecordBatch]:

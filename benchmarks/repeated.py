@@ -1,0 +1,104 @@
+"""Releases of simulated tables with noise that can be repeated, and their posteriors in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+import dpglm
+from calibration import LEVELS, Record, calibration_of, laplace_draws, split_r_hat
+from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.sampler import find_modes, sample_chains, use_compilation_cache
+from dpglm.custodian.build import build_release
+
+Floats = npt.NDArray[np.float64]
+DELTA = 1e-6
+CHAINS = 2
+
+
+@dataclass
+class SeededNoise:
+    """Noise of the right size that a study can repeat: not private."""
+
+    seed: int
+    private: bool = False
+
+    def __post_init__(self) -> None:
+        self.generator = np.random.default_rng(self.seed)
+
+    def draw(self, grid_stddev: float, size: int) -> list[int]:
+        return [round(number) for number in self.generator.normal(0, grid_stddev, size)]
+
+
+def released(
+    frame: pd.DataFrame, epsilon: float, seed: int, *, family: str = "logistic", outcome: Any = None, name: str = "one"
+) -> dpglm.Release:
+    """A release of all columns but y, each in [-1, 1]."""
+    predictors = [column for column in frame.columns if column != "y"]
+    columns = {column: {"type": "numeric", "lower": -1, "upper": 1} for column in predictors}
+    schema = {
+        "dataset": {"name": name, "rows": len(frame)},
+        "columns": {**columns, "y": outcome or {"type": "binary", "levels": [0, 1], "fill": 0}},
+    }
+    return build_release(
+        frame, "y ~ " + " + ".join(predictors), schema, family, epsilon, DELTA, ledger=None, radius=None,
+        allocation="auto", statistics="full", stages=1, noise=SeededNoise(seed),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """Draws of the scaled coefficients, (posteriors, draws, coefficients), and how far to trust them."""
+
+    draws: Floats
+    trouble: float  # share with Pareto k above 0.7, or with R-hat above 1.01
+
+
+def posteriors(
+    groups: Sequence[Sequence[dpglm.Release]],
+    method: str,
+    draws: int,
+    *,
+    dispersion: float | None = None,
+    moments: str = "exact",
+) -> Posteriors:
+    """What ``dpglm.fit`` makes of each group of releases, all of one shape, in one batch."""
+    use_compilation_cache()
+    options: dict[str, Any] = {"link": None, "prior": None, "moments": moments, "noise_aware": True}
+    each = [assemble(group, dispersion=dispersion, **options) for group in groups]
+    shape, data = each[0][0], [data for _, data in each]
+    assert all(other == shape for other, _ in each)
+    together = stacked(data)
+    laplace = find_modes(shape, together, starts(shape, data))
+    count = len(shape.names)
+    if method == "laplace":
+        free, _, tails = laplace_draws(shape, together, laplace, draws, seed=0)
+        return Posteriors(free[..., :count], float(np.mean(np.array(tails) > 0.7)))
+    chains = sample_chains(shape, together, laplace, chains=CHAINS, draws=draws // CHAINS, seed=0)
+    r_hat = [split_r_hat(one[..., :count]).max() for one in chains.draws]
+    free = chains.draws.reshape(len(groups), -1, chains.draws.shape[-1])
+    return Posteriors(free[..., :count], float(np.mean(np.array(r_hat) > 1.01)))
+
+
+def coverage_record(result: Posteriors, truth: Floats) -> Record:
+    """Coverage of central intervals, pooled over coefficients, and mean posterior standard deviations."""
+    position = (result.draws < truth).mean(axis=1)
+    coverage = calibration_of(position)["coverage"]
+    return {
+        "tables": len(position),
+        "coverage": {level: coverage[f"{level:g}"] for level in LEVELS},
+        "mean_sd": np.round(result.draws.std(axis=1).mean(axis=0), 5).tolist(),
+        "trouble": round(result.trouble, 4),
+    }
+
+
+def percent(record: Record, level: float) -> str:
+    """A share in per cent, bold where it is outside its 99 % band."""
+    each = record["coverage"][level]
+    share = f"{100 * each['pooled']:.1f}"
+    return share if each["inside_band"] else f"**{share}**"

@@ -1,0 +1,335 @@
+"""What the stages of a release say about the table's own estimate t, and where the next stage should look from.
+
+Deterministic, and public: it reads nothing but noisy stages, so the custodian runs it between stages and the analyst
+can run it again. The first stage is summarised by its Laplace approximation; each later one is a linear look
+
+    z = H (t - theta_0) + noise,        H near N I in whitened coordinates,
+
+at t, the estimate that the table itself would give (docs/stages.md). All of them describe one table: its sampling error
+enters once, between t and the coefficients of the population.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.model import constrain
+from dpglm.analyst.priors import NormalPrior
+from dpglm.analyst.sampler import find_modes, use_compilation_cache
+from dpglm.centring import Centring, ResidualTable, residual_table
+from dpglm.formula import Design
+from dpglm.release_file import Release, Stage
+
+Floats = npt.NDArray[np.float64]
+
+# Constants of the method; docs/stages.md says what each is for and how it was chosen.
+CLIP = 4.0  # residual standard deviations that a count or linear residual may have, at least
+FIRST_DISCREPANCY = {"logistic": 1.0, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
+FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
+CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
+# Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
+_LEAST_LEVERAGE = {"logistic": 2.0, "poisson": 4.0, "linear": 4.0}
+_LEVERAGE_GROWTH = {"logistic": 1.8, "poisson": 3.6, "linear": 3.6}
+_INFORMATION_LEVERAGE = 15.0  # the same for the information, at a signal N mu^2 / D of 360; it grows with its root
+_EIGENVALUE_FLOOR = 1e-3
+_PREDICTED_ROWS = 2**11
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The Laplace approximation of the moments: coefficients, their covariance, and the predictors' distribution."""
+
+    coefficients: Floats
+    covariance: Floats
+    rows: Floats  # pseudo-rows of the inferred distribution, with the intercept and any offset
+    spread: float
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of t after some stages, as a Gaussian in information form, scaled coefficients.
+
+    ``first_mean`` and ``first_covariance`` are the first look, without discrepancy; ``precision`` and ``shift`` the
+    linear looks since. ``information`` is of one row.
+    """
+
+    first_mean: Floats
+    first_covariance: Floats
+    discrepancy: float
+    precision: Floats
+    shift: Floats
+    information: Floats
+    centre: Floats
+    covariance: Floats
+    mean_weight: float
+    spread: float
+    tolerance: float
+    first: FirstLook
+
+
+def first_looks(releases: Sequence[Release]) -> list[FirstLook]:
+    """Laplace approximations of the first stages of releases of one shape, in one batch."""
+    use_compilation_cache()
+    options = {"link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True}
+    assembled = [assemble([release], **options) for release in releases]  # type: ignore[arg-type]
+    shape, data = assembled[0][0], [each for _, each in assembled]
+    laplace = find_modes(shape, stacked(data), starts(shape, data))
+    size = len(shape.names)
+    looks = []
+    for number, release in enumerate(releases):
+        parameters, _ = constrain(shape, data[number], laplace.mode[number])
+        table = parameters.tables[0]
+        rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), release.design)
+        covariance = laplace.covariance[number][:size, :size]
+        spread = float(np.clip(parameters.spread, 1e-4, 1e3))
+        looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread))
+    return looks
+
+
+def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
+    """The first look as a statement about t: the prior taken out, the sampling error taken off."""
+    design, rows = release.design, release.num_rows
+    size = len(design.coefficient_names)
+    prior = _prior_precision(design)
+    precision = _positive(np.linalg.inv(first.covariance) - prior, 1e-6)
+    mean = np.linalg.solve(precision, np.linalg.solve(first.covariance, first.coefficients))
+    spread = first.spread if design.family.name != "logistic" else 1.0
+    table = table_of(design, spread)
+    information, weight = _predicted_information(table, first, design, first.coefficients)
+    sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
+    return Knowledge(
+        first_mean=mean,
+        first_covariance=_positive(np.linalg.inv(precision) - sampling, 1e-8),
+        discrepancy=FIRST_DISCREPANCY[design.family.name] * float(np.sqrt(np.mean(first.coefficients**2))),
+        precision=np.zeros((size, size)),
+        shift=np.zeros(size),
+        information=information,
+        centre=first.coefficients,
+        covariance=first.covariance,
+        mean_weight=weight,
+        spread=spread,
+        tolerance=FIRST_TOLERANCE,
+        first=first,
+    )
+
+
+def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
+    """Centre, whitening and bounds of the next stage, which may cost ``mu``.
+
+    A larger bound means more noise, a smaller one changes what is estimated where the regression is only roughly right:
+    its leverage grows with the signal so that both errors shrink.
+    """
+    design, rows = release.design, release.num_rows
+    size = len(design.coefficient_names)
+    family, dispersion = design.family.name, dispersion_of(design, known.spread)
+    signal = rows * release.privacy.mu**2 / size
+    # Squared residual range over its weight: what a row of average leverage may contribute.
+    per_row = 1 / known.mean_weight if family == "logistic" else CLIP**2 * dispersion
+    noise = 4 * size * per_row / dispersion / (mu * mu * rows)
+    least = _LEAST_LEVERAGE[family]
+    leverage = max(least, _LEVERAGE_GROWTH[family] * (rows / 40_000 / noise) ** 0.25)
+    clip = CLIP * math.sqrt(leverage / least)
+    if family != "logistic":
+        per_row = clip**2 * dispersion
+    whitening, _ = _roots(known.information)
+    offset = () if design.offset is None else (_offset_slope(design),)
+    return Centring(
+        centre=(*map(float, known.centre), *offset),
+        whitening=tuple(tuple(map(float, row)) for row in whitening),
+        score_bound=math.sqrt(leverage * size * per_row),
+        information_bound=size * _INFORMATION_LEVERAGE * min(max(math.sqrt(signal / 360), 0.35), 4.0),
+        spread=known.spread,
+        clip=clip,
+    )
+
+
+def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
+    """What is known of t after one more stage, with its information plugged in and its errors allowed for."""
+    design, rows = release.design, release.num_rows
+    centring = stage.centring
+    assert centring is not None
+    unwhitening = _inverse(centring.whitening_matrix)
+    expected = expected_information(known, design, centring)
+    look = linear_look(stage, rows, known.tolerance, expected)
+    information = unwhitening @ look.information @ unwhitening.T
+    sampling = dispersion_of(design, known.spread) * np.linalg.inv(information)
+    behind = np.linalg.inv(np.linalg.inv(_prior_precision(design)) + sampling)  # the prior, seen from t
+    first_precision = np.linalg.inv(known.first_covariance + known.discrepancy**2 * np.eye(len(sampling)))
+    before = known.precision + first_precision
+    before_shift = known.shift + first_precision @ known.first_mean
+    mean = centre = centring.centre_vector
+    variance = look.score_noise**2
+    for _ in range(5):  # slope and allowances depend on how far t is from the centre
+        # z = H W^-T (t - centre): whitened coefficients are W^-T times scaled ones.
+        bent = rows * (expected_information(known, design, centring, mean) - expected)
+        slope = _positive(look.information + bent, 0.1 * rows) @ unwhitening.T
+        precision = slope.T @ slope / variance
+        shift = slope.T @ (look.score + slope @ centre) / variance
+        covariance = _inverse(before + precision + behind)
+        mean = covariance @ (before_shift + shift)
+        variance = look.score_noise**2 + allowance(
+            mean - centre, covariance, unwhitening, rows, known.mean_weight, design, look.information_error
+        )
+    table = table_of(design, known.spread)
+    _, weight = _predicted_information(table, known.first, design, mean)
+    return replace(
+        known,
+        precision=known.precision + precision,
+        shift=known.shift + shift,
+        information=information / rows,
+        centre=mean,
+        covariance=covariance,
+        mean_weight=weight,
+        tolerance=math.hypot(LATER_TOLERANCE, look.information_error / rows),
+    )
+
+
+@dataclass(frozen=True)
+class LinearLook:
+    """A later stage in its own whitened coordinates: its score, and its information shrunk toward its prediction."""
+
+    score: Floats
+    score_noise: float
+    information: Floats
+    information_error: float
+
+
+def expected_information(
+    known: Knowledge, design: Design, centring: Centring, coefficients: Floats | None = None
+) -> Floats:
+    """E[kappa w z z'] of one row: the identity, less what the bounds take.
+
+    Over rows of the inferred distribution, turned so that without bounds they have the information that is known. With
+    ``coefficients``, w is the mean slope on the way from the centre to them: what a score sees of a finite move.
+    """
+    first, whitening = known.first, centring.whitening_matrix
+    table = residual_table(design.family.name, centring.spread, centring.clip, design.response_range)
+    u = first.rows @ np.array(centring.centre)
+    weight, largest, mean = table.at(u, table.weight, table.largest, table.mean)
+    z = first.rows[:, : centring.dimension] @ whitening.T
+    modelled = np.linalg.cholesky((z * weight[:, None]).T @ z / len(z) + 1e-9 * np.eye(centring.dimension))
+    wanted = np.linalg.cholesky(whitening @ known.information @ whitening.T)
+    z = z @ (wanted @ np.linalg.inv(modelled)).T
+    slope = weight
+    if coefficients is not None:
+        step = z @ np.linalg.solve(whitening.T, coefficients - centring.centre_vector)
+        (mean_there,) = table.at(u + step, table.mean)
+        far = np.abs(step) > 1e-3
+        slope = np.where(far, (mean_there - mean) / np.where(far, step, 1.0), weight)
+    squared = np.maximum(np.sum(z**2, axis=1), 1e-300)
+    kappa = np.minimum(1.0, centring.score_bound / (largest * np.sqrt(squared)))
+    kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
+    return _positive((z * (kappa * slope)[:, None]).T @ z / len(z), 0.05)
+
+
+def linear_look(stage: Stage, rows: int, tolerance: float, expected: Floats) -> LinearLook:
+    """Entry by entry, the noisy information is averaged with its prediction by precision, and kept positive."""
+    score, information, _ = stage.blocks
+    size = len(score.integers)
+    observed = symmetric(information.values, size)
+    noise = np.full((size, size), information.noise_stddev**2 / 2) + np.diag(
+        np.full(size, information.noise_stddev**2 / 2)
+    )
+    prior = (tolerance * rows) ** 2 * (np.ones((size, size)) + 3 * np.eye(size))  # a diagonal varies twice as much
+    predicted = rows * expected
+    mean = predicted + prior / (prior + noise) * (observed - predicted)
+    error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
+    return LinearLook(score.values, score.noise_stddev, _positive(mean, 0.1 * rows), error)
+
+
+def allowance(
+    move: Floats,
+    covariance: Floats,
+    unwhitening: Floats,
+    rows: int,
+    weight: float,
+    design: Design,
+    information_error: float = 0.0,
+) -> float:
+    """Extra variance of each score: the error of the information, and of the map from t being linear.
+
+    Both grow with the distance from the centre to t. The second-order term of a score is about
+    (1/2) N |move|^2 / sqrt(w), spread over the coordinates.
+    """
+    squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
+    curved = 0.0 if design.family.name == "linear" else CURVATURE * 0.5 * rows * squared / math.sqrt(weight)
+    return float(information_error**2 * squared + curved**2 / len(move))
+
+
+def symmetric(values: Floats, size: int) -> Floats:
+    """A matrix from its upper triangle, row by row."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = values
+    return matrix + np.triu(matrix, 1).T
+
+
+def table_of(design: Design, spread: float) -> ResidualTable:
+    """The residual that later stages take."""
+    return residual_table(design.family.name, spread, CLIP, design.response_range)
+
+
+def dispersion_of(design: Design, spread: float) -> float:
+    """Variance of the score over its information: one, but for counts."""
+    return spread if design.family.name == "poisson" else 1.0
+
+
+def _predicted_information(
+    table: ResidualTable, first: FirstLook, design: Design, coefficients: Floats
+) -> tuple[Floats, float]:
+    """E[w x x'] of one row and E[w], over the inferred distribution of the predictors."""
+    size = len(coefficients)
+    known = [] if design.offset is None else [_offset_slope(design)]
+    (weight,) = table.at(first.rows @ np.append(coefficients, known), table.weight)
+    rows = first.rows[:, :size]
+    return np.asarray((rows * weight[:, None]).T @ rows / len(rows)), float(np.mean(weight))
+
+
+def _pseudo_rows(mean: Floats, covariance: Floats, design: Design) -> Floats:
+    """Quasi-random rows of the inferred distribution, after a column for the intercept.
+
+    Not clamped to the bounds: that would take half of a binary column's variance.
+    """
+    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
+    rows = mean + _normal_points(len(mean)) @ root.T
+    return np.column_stack([np.ones(len(rows)), rows]) if design.intercept else rows
+
+
+@lru_cache(maxsize=16)
+def _normal_points(dimension: int) -> Floats:
+    from scipy.stats import norm, qmc
+
+    uniform = qmc.Sobol(dimension, seed=1).random(_PREDICTED_ROWS)
+    return np.asarray(norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9)))
+
+
+def _prior_precision(design: Design) -> Floats:
+    return np.diag(np.asarray(NormalPrior().scales(design.coefficient_names)) ** -2.0)
+
+
+def _offset_slope(design: Design) -> float:
+    assert design.offset is not None
+    outcome_scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
+    return float(design.offset.factors[0].scale / outcome_scale)
+
+
+def _roots(matrix: Floats) -> tuple[Floats, Floats]:
+    """Inverse square root and square root, small eigenvalues raised."""
+    values, vectors = np.linalg.eigh(matrix)
+    values = np.maximum(values, _EIGENVALUE_FLOOR * values.max())
+    return (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
+
+
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def _positive(matrix: Floats, floor: float) -> Floats:
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)

@@ -1,0 +1,218 @@
+"""The no-U-turn sampler as one loop with one gradient in its body.
+
+A tree is built leaf by leaf, and each turn of the loop is one leapfrog step of a chain: in a batch no chain waits for
+another one's larger tree, and the compiler sees the likelihood once. Step size and mass are arguments; sampler.py
+adapts them between calls. Multinomial weights as in Betancourt (2017), the iterative U-turn check as in NumPyro (Phan,
+Pradhan & Jankowiak 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+T = TypeVar("T")
+
+LARGEST_DEPTH = 8
+_LARGEST_ENERGY_ERROR = 1000.0
+
+Potential = Callable[[Array], tuple[Array, Array]]  # energy and gradient at a position
+
+
+class Point(NamedTuple):
+    """A position with its energy (minus log density) and gradient."""
+
+    position: Array
+    energy: Array
+    gradient: Array
+
+
+class Edge(NamedTuple):
+    """One end of the trajectory."""
+
+    position: Array
+    momentum: Array
+    gradient: Array
+
+
+class _Tree(NamedTuple):
+    """The trajectory so far, and the half that is being added to it."""
+
+    left: Edge
+    right: Edge
+    proposal: Point
+    log_weight: Array
+    momentum_sum: Array
+    depth: Array
+    start_energy: Array
+    acceptance: Array  # summed over leaves
+    leaves: Array
+    # the new half
+    to_right: Array
+    leaf: Array  # number of its next one
+    half_proposal: Point
+    half_log_weight: Array
+    half_momentum_sum: Array
+    checkpoints: Array  # (depth, 2, size): momenta, and sums up to there, of leaves that open a subtree
+
+
+class Trace(NamedTuple):
+    """What is kept of each transition."""
+
+    position: Array
+    acceptance: Array
+    diverging: Array
+    leaves: Array
+
+
+class Loop(NamedTuple):
+    """A chain at work: transitions done, and leapfrog steps made."""
+
+    tree: _Tree
+    trace: Trace
+    done: Array
+    steps: Array
+
+
+class Randomness(NamedTuple):
+    """Momenta of all transitions to come, and a key for what each step draws."""
+
+    momenta: Array
+    key: Array
+
+
+def begin(start: Point, key: Array, inverse_mass: Array, capacity: int) -> tuple[Loop, Randomness]:
+    """A chain before its next transitions, at most ``capacity`` of them."""
+    size = start.position.shape[0]
+    momentum_key, side_key, step_key = jax.random.split(key, 3)
+    momenta = jax.random.normal(momentum_key, (capacity + 1, size)) / jnp.sqrt(inverse_mass)
+    numbers = jnp.zeros(capacity)
+    empty = Trace(jnp.zeros((capacity, size)), numbers, numbers.astype(bool), numbers.astype(jnp.int32))
+    tree = _new_tree(start, momenta[0], inverse_mass, jax.random.bernoulli(side_key))
+    none = jnp.zeros((), jnp.int32)
+    return Loop(tree, empty, none, none), Randomness(momenta, step_key)
+
+
+def turn(
+    potential: Potential, loop: Loop, randomness: Randomness, step_size: Array, inverse_mass: Array, wanted: Array | int
+) -> Loop:
+    """One leapfrog step of a chain, or none if it has made the transitions that are wanted.
+
+    After a transition the tree is a new one, of a single point: the last draw.
+    """
+    capacity = loop.trace.acceptance.shape[0]
+    uniforms = jax.random.uniform(jax.random.fold_in(randomness.key, loop.steps), (3,))
+    tree, ends, diverging = _add_leaf(potential, loop.tree, step_size, inverse_mass, uniforms)
+    kept = Trace(tree.proposal.position, tree.acceptance / tree.leaves, diverging, tree.leaves)
+    here = ends & (jnp.arange(capacity) == loop.done)
+    trace = Trace(*(jnp.where(here.reshape(-1, *[1] * new.ndim), new, old)
+                    for new, old in zip(kept, loop.trace, strict=True)))  # fmt: skip
+    done = loop.done + ends
+    fresh = _new_tree(tree.proposal, randomness.momenta[done], inverse_mass, uniforms[2] < 0.5)
+    moved = Loop(_choose(ends, fresh, tree), trace, done, loop.steps + 1)
+    return _choose(loop.done < wanted, moved, loop)
+
+
+def _choose(condition: Array, yes: T, no: T) -> T:
+    """Leaf by leaf."""
+    return cast("T", jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no))
+
+
+def _new_tree(start: Point, momentum: Array, inverse_mass: Array, to_right: Array) -> _Tree:
+    """The trajectory of one point."""
+    edge = Edge(start.position, momentum, start.gradient)
+    zero = jnp.zeros(())
+    none = jnp.zeros((), jnp.int32)
+    energy = start.energy + _kinetic(momentum, inverse_mass)
+    checkpoints = jnp.zeros((LARGEST_DEPTH, 2, momentum.shape[0]))
+    return _Tree(
+        edge, edge, start, zero, momentum, none, energy, zero, none,
+        to_right, none, start, -jnp.inf * jnp.ones(()), jnp.zeros_like(momentum), checkpoints,
+    )  # fmt: skip
+
+
+def _add_leaf(
+    potential: Potential, tree: _Tree, step_size: Array, inverse_mass: Array, uniforms: Array
+) -> tuple[_Tree, Array, Array]:
+    """One leapfrog step; returns the tree, whether the transition ends here, and whether it diverged."""
+    start = _choose(tree.to_right, tree.right, tree.left)
+    step = jnp.where(tree.to_right, step_size, -step_size)
+    halfway = start.momentum - step / 2 * start.gradient
+    position = start.position + step * inverse_mass * halfway
+    energy, gradient = potential(position)
+    momentum = halfway - step / 2 * gradient
+    edge = Edge(position, momentum, gradient)
+    right = _choose(tree.to_right, edge, tree.right)
+    left = _choose(tree.to_right, tree.left, edge)
+
+    error = energy + _kinetic(momentum, inverse_mass) - tree.start_energy
+    error = jnp.where(jnp.isnan(error), jnp.inf, error)
+    diverging = error > _LARGEST_ENERGY_ERROR
+
+    # the new half: its proposal by weight, its momenta, its own U-turns
+    half_log_weight = jnp.logaddexp(tree.half_log_weight, -error)
+    chosen = uniforms[0] < jnp.exp(-error - half_log_weight)
+    point = Point(position, energy, gradient)
+    half_proposal = _choose(chosen, point, tree.half_proposal)
+    half_sum = tree.half_momentum_sum + momentum
+    checkpoints, turned = _turns_within(tree, momentum, half_sum, inverse_mass)
+
+    # a whole half joins the tree
+    invalid = turned | diverging
+    whole = tree.leaf + 1 == jnp.left_shift(1, tree.depth)
+    joined = whole & ~invalid
+    taken = joined & (uniforms[1] < jnp.exp(half_log_weight - tree.log_weight))
+    proposal = _choose(taken, half_proposal, tree.proposal)
+    momentum_sum = tree.momentum_sum + half_sum
+    depth = tree.depth + joined
+    full = joined & (_is_turning(left.momentum, right.momentum, momentum_sum, inverse_mass) | (depth == LARGEST_DEPTH))
+    grown = _Tree(
+        left=left,
+        right=right,
+        proposal=proposal,
+        log_weight=jnp.where(joined, jnp.logaddexp(tree.log_weight, half_log_weight), tree.log_weight),
+        momentum_sum=jnp.where(joined, momentum_sum, tree.momentum_sum),
+        depth=depth,
+        start_energy=tree.start_energy,
+        acceptance=tree.acceptance + jnp.minimum(1.0, jnp.exp(-error)),
+        leaves=tree.leaves + 1,
+        to_right=jnp.where(joined, uniforms[2] < 0.5, tree.to_right),
+        leaf=jnp.where(joined, 0, tree.leaf + 1),
+        half_proposal=half_proposal,
+        half_log_weight=jnp.where(joined, -jnp.inf, half_log_weight),
+        half_momentum_sum=jnp.where(joined, 0.0, half_sum),
+        checkpoints=checkpoints,
+    )
+    return grown, invalid | full, diverging
+
+
+def _turns_within(tree: _Tree, momentum: Array, momentum_sum: Array, inverse_mass: Array) -> tuple[Array, Array]:
+    """Whether a balanced subtree of the new half that ends at this leaf turns; a leaf that opens one is kept.
+
+    Leaf n, counted from 0, is kept at level bit_count(n // 2) if it is even; if odd, it closes as many subtrees as n
+    has trailing ones, whose first leaves are at the levels just up to that one.
+    """
+    last = lax.population_count(jnp.right_shift(tree.leaf, 1))
+    closing = lax.population_count(jnp.bitwise_and(jnp.bitwise_not(tree.leaf + 1), tree.leaf))
+    level = jnp.arange(LARGEST_DEPTH)
+    even = jnp.bitwise_and(tree.leaf, 1) == 0
+    keep = (even & (level == last))[:, None, None]
+    checkpoints = jnp.where(keep, jnp.stack([momentum, momentum_sum]), tree.checkpoints)
+    first, before = checkpoints[:, 0], checkpoints[:, 1]
+    turning = _is_turning(first, momentum, momentum_sum - before + first, inverse_mass)
+    within = (level <= last) & (level > last - closing)
+    return checkpoints, ~even & jnp.any(turning & within)
+
+
+def _is_turning(first: Array, last: Array, momentum_sum: Array, inverse_mass: Array) -> Array:
+    """Whether the trajectory between two leaves has begun to turn back, at either end."""
+    along = (momentum_sum - (first + last) / 2) * inverse_mass
+    return (jnp.sum(along * first, axis=-1) <= 0) | (jnp.sum(along * last, axis=-1) <= 0)
+
+
+def _kinetic(momentum: Array, inverse_mass: Array) -> Array:
+    return jnp.sum(inverse_mass * momentum**2) / 2

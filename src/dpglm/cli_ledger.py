@@ -1,0 +1,97 @@
+"""``dpglm ledger``: the privacy budget from a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpglm.cli_options import (
+    ForceOption,
+    JsonOption,
+    LedgerArgument,
+    QuietOption,
+    SchemaOption,
+    load_schema,
+    open_ledger,
+    say,
+)
+from dpglm.terminal import check_output, write_new
+
+ledger_app = typer.Typer(help="The privacy budget of one dataset: init, show, verify, export.", rich_markup_mode="rich")
+
+
+@ledger_app.command("init")
+def ledger_init(
+    path: LedgerArgument,
+    schema: SchemaOption,
+    epsilon: Annotated[float, typer.Option(help="Cap of all releases together.")],
+    delta: Annotated[float, typer.Option(help="Cap of all releases together.")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Create the ledger of a dataset with a total budget.
+
+    \b
+    Example:
+      dpglm ledger init patients.ledger --schema patients.toml --epsilon 3 --delta 1e-6
+    """
+    import dpglm
+
+    summary = dpglm.Ledger.create(path, load_schema(schema).dataset, epsilon=epsilon, delta=delta).summary()
+    say(json.dumps(summary.to_dict()) if as_json else str(summary), quiet and not as_json)
+
+
+@ledger_app.command("show")
+def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
+    """Show the cap, what is spent and every entry.
+
+    \b
+    Examples:
+      dpglm ledger show patients.ledger
+      dpglm ledger show patients.ledger --json
+    """
+    ledger = open_ledger(path)
+    entries = ledger.entries()
+    if as_json:
+        listed = [{"number": e.number, "time": e.time, "release_id": e.release_id, **e.description} for e in entries]
+        typer.echo(json.dumps({**ledger.summary().to_dict(), "entries": listed}))
+        return
+    typer.echo(str(ledger.summary()))
+    for entry in entries:
+        kept = "kept" if entry.has_release else "not finished"
+        what = ", ".join(f"{key} {value}" for key, value in entry.description.items())
+        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  {what}")
+
+
+@ledger_app.command("verify")
+def ledger_verify(path: LedgerArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Check the file, the chain of digests, the kept releases and the cap.
+
+    \b
+    Example:
+      dpglm ledger verify patients.ledger
+    """
+    open_ledger(path).verify()
+    say(json.dumps({"sound": True}) if as_json else "the ledger is sound", quiet and not as_json)
+
+
+@ledger_app.command("export")
+def ledger_export(
+    path: LedgerArgument,
+    output: Annotated[Path, typer.Option(help="The release file to write.")],
+    release_id: Annotated[str | None, typer.Option(help="Default: the latest release that is kept.")] = None,
+    force: ForceOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a kept release to a file again: a lost file costs nothing.
+
+    \b
+    Example:
+      dpglm ledger export patients.ledger --output diabetes.release.json
+    """
+    check_output(output, "a release", force)
+    write_new(output, open_ledger(path).export(release_id), "a release", force)
+    say(f"written to {output}", quiet)

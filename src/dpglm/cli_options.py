@@ -1,0 +1,51 @@
+"""Options and arguments that several commands take, and what they do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpglm.terminal import expect
+
+
+def among(*values: str) -> Callable[[str], list[str]]:
+    """Completion of an option that has few values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete
+
+
+TableArgument = Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.")]
+LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file.")]
+SchemaOption = Annotated[Path, typer.Option("--schema", help="The schema file (TOML).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked).")]
+ProbOption = Annotated[float, typer.Option(help="Probability of the intervals.")]
+
+
+def load_schema(path: Path) -> Any:
+    """The schema in a file, after a look at what kind of file it is."""
+    import dpglm
+
+    expect("schema", path, "a schema")
+    return dpglm.Schema.load(path)
+
+
+def open_ledger(path: Path) -> Any:
+    """The ledger in a file, after a look at what kind of file it is."""
+    import dpglm
+
+    expect("ledger", path, "a ledger")
+    return dpglm.Ledger.open(path)
+
+
+def say(text: str, quiet: bool) -> None:
+    """Print a result, unless nothing but errors is wanted."""
+    if not quiet:
+        typer.echo(text)

@@ -1,0 +1,289 @@
+"""Everything a page or a plot shows about a fit, as plain numbers. Sees a Fit and its releases, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
+from dpglm.analyst.result import UNITS, WANTED_ESS, Fit, import_arviz
+from dpglm.report.effects import Effect, all_effects, reference_point
+from dpglm.schema import Level
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_R_HAT, LARGEST_PARETO_K, LARGEST_DIVERGENT_SHARE = 1.01, 0.7, 0.001
+INNER = 0.5  # probability of the thick part of an interval
+_CURVE_POINTS, _FEWER_POINTS, _MANY_COEFFICIENTS = 81, 41, 40
+_PRIOR_DRAWS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A density: ``x``, ``y``, and the share of the draws below each ``x``."""
+
+    x: Floats
+    y: Floats
+    below: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """One coefficient in one kind of units. ``ratio`` is (median, lower, upper) of an odds or rate ratio."""
+
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    inner_lower: float
+    inner_upper: float
+    positive: float
+    clear: bool
+    inflation: float
+    ratio: tuple[float, float, float] | None
+    density: Curve | None
+    prior: Floats | None  # the prior's density at ``density.x``
+
+    @property
+    def p_sign(self) -> float:
+        return max(self.positive, 1 - self.positive)
+
+    @property
+    def sign(self) -> str:
+        return "positive" if self.positive >= 0.5 else "negative"
+
+    @property
+    def noise_free_share(self) -> float:
+        """Share of the interval's width that would be there without privacy noise."""
+        return 1 / max(self.inflation, 1.0) if math.isfinite(self.inflation) else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficient:
+    """One coefficient: its estimate by units ("original", "scaled"), and how well it was sampled.
+
+    ``own_table`` is the estimate that this very table would give without noise, where a staged release tells.
+    """
+
+    name: str
+    units: Mapping[str, Estimate]
+    own_table: Mapping[str, Estimate] | None
+    ess: float
+    r_hat: float
+
+
+@dataclass(frozen=True)
+class Health:
+    """One thing that the sampler says about itself, and what it means."""
+
+    label: str
+    value: str
+    good: bool
+    words: str
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What a report shows."""
+
+    fit: Fit
+    prob: float
+    draws: int
+    coefficients: tuple[Coefficient, ...]
+    effects: tuple[Effect, ...]
+    reference: Mapping[str, Level]
+    health: tuple[Health, ...]
+
+    @property
+    def ratio_name(self) -> str | None:
+        return self.fit.ratio_name
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables: releases of one dataset describe the same rows."""
+        return sum({release.dataset_id: release.num_rows for release in self.fit.releases}.values())
+
+
+def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = None) -> Summary:
+    """All numbers of a report."""
+    first = fit.summary(prob=prob)
+    by_units = {units: estimates(fit, prob=prob, units=units) for units in UNITS}
+    own = None
+    if fit.table_coefficients is not None:
+        own = {units: estimates(fit, prob=prob, units=units, target="table") for units in UNITS}
+    coefficients = tuple(
+        Coefficient(
+            name,
+            {units: by_units[units][index] for units in UNITS},
+            None if own is None else {units: own[units][index] for units in UNITS},
+            float(first["ess"].iloc[index]),
+            float(first["r_hat"].iloc[index]),
+        )
+        for index, name in enumerate(fit.names)
+    )
+    design = fit.releases[0].design
+    effects = all_effects(fit, prob=prob, at=at)
+    draws = fit.coefficients.shape[0] * fit.coefficients.shape[1]
+    return Summary(fit, prob, draws, coefficients, effects, reference_point(design, at), health_of(fit))
+
+
+def estimates(
+    fit: Fit, *, prob: float = 0.95, units: str = "original", target: str = "population"
+) -> tuple[Estimate, ...]:
+    """One estimate a coefficient, in formula order. ``target`` is "population" or "table", as for ``Fit.summary``."""
+    table = fit.summary(prob=prob, units=units, target=target)
+    draws = fit.draws(units, target).reshape(-1, len(fit.names))
+    priors = _Priors(fit, units)
+    ratio = fit.ratio_name if units == "original" else None
+    inner = np.quantile(draws, [(1 - INNER) / 2, (1 + INNER) / 2], axis=0)
+    points = _CURVE_POINTS if len(fit.names) <= _MANY_COEFFICIENTS else _FEWER_POINTS  # keeps a page small
+    result = []
+    for index in range(len(fit.names)):
+        row = table.iloc[index]
+        density = density_of(draws[:, index], points)
+        result.append(
+            Estimate(
+                mean=float(row["mean"]),
+                sd=float(row["sd"]),
+                lower=float(row["lower"]),
+                upper=float(row["upper"]),
+                inner_lower=float(inner[0, index]),
+                inner_upper=float(inner[1, index]),
+                positive=float(np.mean(draws[:, index] > 0)),
+                clear=bool(row["significant"]),
+                inflation=float(row["inflation"]),
+                ratio=None if ratio is None else tuple(float(row[ratio + end]) for end in ("", "_lower", "_upper")),  # type: ignore[arg-type]
+                density=density,
+                prior=None if density is None else priors.density(index, density.x),
+            )
+        )
+    return tuple(result)
+
+
+def density_of(draws: Floats, points: int = _CURVE_POINTS) -> Curve | None:
+    """ArviZ's kernel density on a grid that holds nearly all draws, and zero where it is near.
+
+    A little smoother than ArviZ's default, so that a drawing of a few thousand draws shows no ripples. None where all
+    draws are one number.
+    """
+    low, high = (float(edge) for edge in np.quantile(draws, [0.0005, 0.9995]))
+    width = high - low
+    if not width > 0:
+        return None
+    if 0 < low < 1.2 * width:
+        low = -0.04 * width
+    if 0 < -high < 1.2 * width:
+        high = 0.04 * width
+    grid, height = import_arviz().kde(draws, bw="silverman", bw_fct=1.3)
+    x = np.linspace(low, high, points)
+    y = np.interp(x, grid, height, left=0.0, right=0.0)
+    return Curve(x, y, np.searchsorted(np.sort(draws), x) / len(draws))
+
+
+def health_of(fit: Fit) -> tuple[Health, ...]:
+    """R-hat, effective draws and divergences, or what a Laplace approximation has instead."""
+    diagnostics = fit.diagnostics
+    chains, draws = fit.coefficients.shape[:2]
+    if fit.method == "laplace":
+        k = diagnostics.pareto_k if diagnostics.pareto_k is not None else math.nan
+        good = k < LARGEST_PARETO_K
+        words = "The Gaussian approximation fits." if good else "The approximation is not to be trusted: use NUTS."
+        found = "Found." if diagnostics.mode_converged else "No clear peak was found: use NUTS."
+        return (
+            Health("Pareto k", f"{k:.2f}", good, f"{words} It should be below {LARGEST_PARETO_K}."),
+            Health("Peak", "yes" if diagnostics.mode_converged else "no", diagnostics.mode_converged, found),
+        )
+    r_hat = float(np.max(diagnostics.r_hat))
+    ess = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
+    share = diagnostics.divergences / (chains * draws)
+    if math.isnan(r_hat):
+        agreement = Health("R-hat", "none", False, "One chain has nothing to agree with: run four.")
+    else:
+        good = r_hat <= LARGEST_R_HAT
+        words = f"The {chains} chains agree." if good else "The chains disagree: run longer before you use this."
+        agreement = Health("Largest R-hat", f"{r_hat:.3f}", good, f"{words} It should be at most {LARGEST_R_HAT}.")
+    enough = ess >= WANTED_ESS
+    words = "Enough for stable interval ends." if enough else "Interval ends may still move: run longer."
+    smooth = share <= LARGEST_DIVERGENT_SHARE
+    tails = "The sampler met no obstacle." if smooth else "The tails may be missed: read intervals with care."
+    return (
+        agreement,
+        Health(
+            "Fewest effective draws",
+            f"{ess:,.0f}" if math.isfinite(ess) else "n/a",
+            enough,
+            f"{words} {WANTED_ESS:,} are wanted.",
+        ),
+        Health("Divergent steps", f"{diagnostics.divergences:,} of {chains * draws:,}", smooth, tails),
+    )
+
+
+class _Priors:
+    """Densities of the coefficients' priors, in the units asked for."""
+
+    def __init__(self, fit: Fit, units: str) -> None:
+        prior, names = fit.prior, fit.names
+        self.matrix, self.shift = np.eye(len(names)), np.zeros(len(names))
+        if units == "original":
+            self.matrix, self.shift = fit.releases[0].design.to_original_units()
+        self.scales: Floats | None = None
+        self.draws = np.empty((0, len(names)))
+        if isinstance(prior, NormalPrior):
+            self.scales = np.asarray(prior.scales(names), dtype=np.float64)
+        elif isinstance(prior, SphericalPrior):
+            self.draws = _spherical_draws(prior, names)
+        else:
+            self.draws = _custom_draws(prior, names)
+
+    def density(self, index: int, x: Floats) -> Floats | None:
+        """At ``x``; None where a file keeps only the name of the prior."""
+        if self.scales is not None:
+            # A linear map of independent normals is normal.
+            sd = math.sqrt(float(np.sum((self.matrix[index] * self.scales) ** 2)))
+            return np.asarray(
+                np.exp(-0.5 * ((x - self.shift[index]) / sd) ** 2) / (sd * math.sqrt(2 * math.pi)), dtype=np.float64
+            )
+        used = np.flatnonzero(self.matrix[index])
+        draws = self.draws[:, used] @ self.matrix[index, used] + self.shift[index]
+        if not np.isfinite(draws).all() or draws.std() == 0:
+            return None
+        grid, height = import_arviz().kde(draws)
+        return np.asarray(np.interp(x, grid, height, left=0.0, right=0.0), dtype=np.float64)
+
+
+def _spherical_draws(prior: SphericalPrior, names: tuple[str, ...]) -> Floats:
+    """A standard normal restricted to a ball, and a normal intercept; always the same draws."""
+    from scipy.stats import chi2
+
+    generator = np.random.default_rng(0)
+    first = int(names[0] == "Intercept")
+    dimension = len(names) - first
+    direction = generator.normal(size=(_PRIOR_DRAWS, dimension))
+    share = generator.uniform(size=_PRIOR_DRAWS) * chi2.cdf(prior.largest_squared_norm, dimension)
+    norm = np.sqrt(chi2.ppf(share, dimension))
+    slopes = direction / np.linalg.norm(direction, axis=1, keepdims=True) * norm[:, None]
+    return np.column_stack([prior.intercept * generator.normal(size=(_PRIOR_DRAWS, first)), slopes])
+
+
+def _custom_draws(prior: CustomPrior, names: tuple[str, ...]) -> Floats:
+    """Draws of the distributions that are there; NaN where a saved fit kept a text."""
+    import jax
+
+    given = dict(prior.distributions)
+    keys = jax.random.split(jax.random.key(0), len(names))
+    scales = np.asarray(prior.others.scales(names))
+    columns = []
+    for name, key, scale in zip(names, keys, scales, strict=True):
+        distribution = given.get(name)
+        if distribution is None:
+            columns.append(scale * np.asarray(jax.random.normal(key, (_PRIOR_DRAWS,))))
+        elif isinstance(distribution, str):
+            columns.append(np.full(_PRIOR_DRAWS, math.nan))
+        else:
+            columns.append(np.asarray(distribution.sample(key, (_PRIOR_DRAWS,))))
+    return np.column_stack(columns)

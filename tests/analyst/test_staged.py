@@ -1,0 +1,267 @@
+"""Staged releases at the analyst's side: the density against brute force, both targets, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal
+
+import dpglm
+from dpglm.analyst import looks
+from dpglm.analyst.fit import Asked, fit_staged
+from dpglm.analyst.staged import _LOG_DISCREPANCY, StagedShape, _information, _looks, _position, staged_model
+from dpglm.custodian.build import build_release
+from dpglm.errors import InputError
+
+ROWS = 20_000
+OPTIONS = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
+
+
+class SeededNoise:
+    """Rounded normals from a seed: reproducible, and not private."""
+
+    private = False
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def draw(self, grid_stddev, size):
+        return [round(value) for value in (self.rng.normal(size=size) * grid_stddev).tolist()]
+
+
+def table(seed, family="logistic", rows=ROWS):
+    """A skewed column, a binary one, and a regression that the fitted one misses a little."""
+    rng = np.random.default_rng(seed)
+    dose, arm = np.minimum(rng.exponential(size=rows), 6), rng.integers(0, 2, rows)
+    u = -0.6 + 0.7 * dose - 0.05 * dose**2 + 0.8 * arm
+    outcome = {
+        "logistic": lambda: (rng.random(rows) < 1 / (1 + np.exp(-u))).astype(int),
+        "poisson": lambda: np.minimum(rng.negative_binomial(np.exp(0.5 * u), 0.5), 20),
+        "linear": lambda: np.clip(u + rng.normal(size=rows), -6, 8),
+    }[family]()
+    return pd.DataFrame({"y": outcome, "dose": dose, "arm": arm})
+
+
+def schema(family="logistic", rows=ROWS, name="t"):
+    outcome = {
+        "logistic": {"type": "binary", "levels": [0, 1], "fill": 0},
+        "poisson": {"type": "count", "upper": 20, "fill": 0},
+        "linear": {"type": "numeric", "lower": -6, "upper": 8},
+    }[family]
+    columns = {
+        "y": outcome,
+        "dose": {"type": "numeric", "lower": 0, "upper": 6},
+        "arm": {"type": "binary", "levels": [0, 1], "fill": 0},
+    }
+    return dpglm.Schema.from_dict({"dataset": {"name": name, "rows": rows, "unit": "one row"}, "columns": columns})
+
+
+def staged(frame, family="logistic", epsilon=3.0, stages=3, seed=1, name="t"):
+    return build_release(
+        frame, "y ~ dose + arm", schema(family, len(frame), name), family, epsilon, 1e-6, None, None, "auto", "full",
+        SeededNoise(seed), stages,
+    )  # fmt: skip
+
+
+def estimate(frame, family):
+    """The table's own estimate in the user's units."""
+    x = np.column_stack([np.ones(len(frame)), frame["dose"], frame["arm"]])
+    y = frame["y"].to_numpy(float)
+    theta = np.zeros(3)
+    if family == "linear":
+        return np.linalg.lstsq(x, y, rcond=None)[0]
+    for _ in range(50):
+        mean = 1 / (1 + np.exp(-x @ theta)) if family == "logistic" else np.exp(x @ theta)
+        weight = mean * (1 - mean) if family == "logistic" else mean
+        theta = theta + np.linalg.solve((x * weight[:, None]).T @ x, x.T @ (y - mean))
+    return theta
+
+
+@pytest.fixture(scope="module")
+def release():
+    return staged(table(0))
+
+
+@pytest.fixture(scope="module")
+def fitted(release):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dpglm.FitWarning)
+        return dpglm.fit(release, seed=1, draws=500, chains=2, progress=False)
+
+
+def test_both_targets_find_the_tables_own_estimate_and_the_table_is_narrower(fitted):
+    own = estimate(table(0), "logistic")
+    population, this = fitted.summary(), fitted.summary(target="table")
+    assert np.all(np.abs(this["mean"] - own) < 4 * this["sd"])
+    assert np.all(this["sd"] < 0.8 * population["sd"])
+    assert np.all(population["r_hat"] < 1.05)
+    assert np.all((population["inflation"] > 1) & (population["inflation"] < 1.5))
+
+
+@pytest.mark.parametrize("family", ["poisson", "linear"])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_other_families_find_it_too(family, stages):
+    frame = table(1, family)
+    made = staged(frame, family, epsilon=10.0, stages=stages)
+    result = fit_staged([(made,)], Asked(None, "laplace", None, 1, 1, None, OPTIONS))[0]
+    this = result.summary(target="table")
+    assert np.all(np.abs(this["mean"] - estimate(frame, family)) < 4 * this["sd"] + 0.01)
+    # Overdispersion 2 makes the population's intervals wider than Poisson ones by its root.
+    if family == "poisson":
+        assert np.mean(result.spread) == pytest.approx(2.0, rel=0.25)
+
+
+def test_a_fit_that_counts_rows_twice_is_too_sure(release, fitted):
+    """The broken variant: looks as independent data about the population instead of about one table."""
+    shape, data, _ = staged_model([(release,)], None, OPTIONS)
+    (own,) = data[0]
+    # Looks at t become looks at v when the sampling error is taken away.
+    silent = own._replace(log_dispersion=own.log_dispersion - 20.0, log_dispersion_scale=0 * own.log_dispersion_scale)
+    free = jnp.zeros(shape.size).at[:3].set(jnp.asarray(fitted.draws("scaled").mean(axis=(0, 1))))
+    hessian = jax.hessian(lambda point: shape.log_density((silent,), jnp.append(point, free[3:])))(free[:3])
+    wrong = np.sqrt(np.diag(np.linalg.inv(-np.asarray(hessian))))
+    right = fitted.draws("scaled").reshape(-1, 3).std(axis=0)
+    assert np.all(wrong < 0.8 * right)
+
+
+def test_density_is_the_gaussian_integral_over_the_tables_estimate(release):
+    """Against scipy: t integrated out numerically by adding covariances of independent looks."""
+    shape, data, _ = staged_model([(release,)], None, OPTIONS)
+    (own,) = data[0]
+    rng = np.random.default_rng(2)
+    differences = []
+    for _ in range(6):
+        start = np.concatenate([np.asarray(own.centre), np.zeros(shape.size - 3)])
+        free = jnp.asarray(start + 0.3 * rng.normal(size=shape.size))
+        mine = float(shape.log_density(data[0], free))
+        parameters = shape.split(free)[0]
+        h, s, log_prior = _information(own, parameters)
+        coefficients, prior = shape.prior.constrain(shape.names, free[:3])
+        v = np.asarray(_position(own, coefficients))
+        # Stack the looks: the first, the between (as a look at its own mean) and the score, jointly normal given v.
+        between = np.linalg.inv(np.asarray(own.between_precision))
+        first = np.asarray(own.first_covariance + jnp.exp(2 * _LOG_DISCREPANCY * parameters[0]) * own.discrepancy)
+        slope = np.asarray(h + own.bent)
+        maps = np.vstack([np.eye(3), np.eye(3), slope])
+        noise = np.zeros((9, 9))
+        noise[:3, :3], noise[3:6, 3:6] = first, between
+        noise[6:, 6:] = float(own.score_variance) * np.eye(3)
+        observed = np.concatenate([own.first_mean, between @ np.asarray(own.between_shift), own.score])
+        direct = multivariate_normal(maps @ v, maps @ np.asarray(s) @ maps.T + noise).logpdf(observed)
+        differences.append(mine - float(prior) - float(log_prior) - direct)
+    # Equal up to one constant: the normalisation of the looks whose precision is fixed.
+    assert np.ptp(differences) < 1e-6
+
+
+def test_table_estimate_is_drawn_from_its_conditional(release):
+    shape, data, _ = staged_model([(release,)], None, OPTIONS)
+    (own,) = data[0]
+    free = jnp.asarray(np.concatenate([np.asarray(own.centre), np.zeros(shape.size - 3)]))
+    noise = np.random.default_rng(3).normal(size=(4000, 3))
+    drawn = np.asarray(jax.vmap(lambda each: shape.table_estimate(data[0], free, each)[0])(jnp.asarray(noise)))
+    h, s, _ = _information(own, shape.split(free)[0])
+    precision, shift, _ = _looks(own, h, shape.split(free)[0])
+    covariance = np.linalg.inv(np.linalg.inv(s) + precision)
+    position = np.asarray(own.whiten) @ (drawn.T - np.asarray(own.centre)[:, None]) * np.sqrt(ROWS)
+    assert np.cov(position) == pytest.approx(covariance, rel=0.15, abs=0.02 * covariance.max())
+    mean = covariance @ (np.linalg.inv(s) @ np.asarray(_position(own, free[:3])) + np.asarray(shift))
+    assert position.mean(axis=1) == pytest.approx(mean, abs=4 * np.sqrt(covariance.max() / 4000))
+
+
+def test_gradient_is_that_of_the_value(release):
+    shape, data, _ = staged_model([(release,)], None, OPTIONS)
+    rng = np.random.default_rng(4)
+    start = np.concatenate([np.asarray(data[0][0].centre), np.zeros(shape.size - 3)])
+    point, way = start + 0.1 * rng.normal(size=shape.size), rng.normal(size=shape.size)
+    slope = float(jax.grad(lambda p: shape.log_density(data[0], p))(jnp.asarray(point)) @ way)
+    step = 1e-5
+    ahead, behind = (float(shape.log_density(data[0], jnp.asarray(point + sign * step * way))) for sign in (1, -1))
+    assert slope == pytest.approx((ahead - behind) / (2 * step), rel=1e-5)
+
+
+def test_two_datasets_jointly_are_tighter_than_either(release):
+    other = staged(table(5), seed=6, name="another")
+    asked = Asked(None, "laplace", None, 1, 1, None, OPTIONS)
+    together = fit_staged([(release, other)], asked)[0]
+    alone = [fit_staged([(each,)], asked)[0] for each in (release, other)]
+    for single in alone:
+        assert np.all(together.summary()["sd"] < 0.85 * single.summary()["sd"])
+    with pytest.raises(InputError, match="table's own estimate"):
+        together.summary(target="table")
+
+
+def test_a_smaller_noise_gives_a_narrower_table_estimate_only_up_to_sampling_for_the_population():
+    wide, narrow = (
+        fit_staged([(staged(table(0), epsilon=epsilon),)], Asked(None, "laplace", None, 1, 1, None, OPTIONS))[0]
+        for epsilon in (1.0, 30.0)
+    )
+    assert np.all(narrow.summary(target="table")["sd"] < 0.4 * wide.summary(target="table")["sd"])
+    assert np.all(narrow.inflation < 1.05)
+    assert np.all(wide.inflation > narrow.inflation)
+
+
+def test_fit_round_trips_through_its_file(fitted, tmp_path):
+    path = tmp_path / "staged.fit"
+    fitted.save(path)
+    again = dpglm.load_fit(path)
+    assert np.array_equal(again.table_coefficients, fitted.table_coefficients)
+    assert again.releases[0] == fitted.releases[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("link", "probit"), ("dispersion", 1), ("moments", "taylor"), ("moments", "numeric")]
+)
+def test_what_a_staged_release_has_fixed_cannot_be_asked_again(release, option, value):
+    with pytest.raises(InputError, match=option):
+        dpglm.fit(release, **{option: value})
+
+
+def test_one_stage_and_three_or_one_dataset_twice_are_refused(release):
+    plain = build_release(
+        table(7), "y ~ dose + arm", schema(name="plain"), "logistic", 1.0, 1e-6, None, None, "auto", "full",
+        SeededNoise(1),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="one stage"):
+        dpglm.fit([release, plain])
+    twice = replace(release, id="0" * 32)
+    with pytest.raises(InputError, match="count twice"):
+        dpglm.fit([release, twice])
+
+
+def test_target_is_checked(fitted):
+    with pytest.raises(InputError, match="population, table"):
+        fitted.summary(target="sample")
+
+
+def test_centring_follows_from_the_noisy_stages_alone(release):
+    """Run again from the file: the same centre, whitening and bounds, up to the grid they were rounded to."""
+    known = looks.knowledge_of_first(release, looks.first_looks([release])[0])
+    for position, stage in enumerate(release.stages[1:], 1):
+        again = looks.next_centring(release, known, stage.mu)
+        assert again.centre == pytest.approx(stage.centring.centre, abs=1e-5)
+        assert np.allclose(again.whitening, stage.centring.whitening, rtol=1e-4, atol=1e-4)
+        assert again.score_bound == pytest.approx(stage.centring.score_bound, rel=1e-6)
+        if position < len(release.stages) - 1:
+            known = looks.add_look(release, known, stage)
+
+
+def test_an_odd_shape_is_equal_to_itself_only():
+    prior = dpglm.NormalPrior()
+    assert StagedShape(("a",), prior, 1) == StagedShape(("a",), prior, 1)
+    assert StagedShape(("a",), prior, 1) != StagedShape(("a",), prior, 2)
+
+
+def test_one_stage_warns_where_moments_may_be_off_and_three_stages_do_not(release, fitted):
+    frame = table(0)
+    plain = build_release(
+        frame, "y ~ dose + arm", schema(), "logistic", 30.0, 1e-6, None, None, "auto", "full", SeededNoise(1)
+    )
+    with pytest.warns(dpglm.FitWarning, match="one stage assumes Gaussian predictors"):
+        dpglm.fit(plain, method="laplace")
+    assert not any("one stage" in message for message in fitted.warnings)
