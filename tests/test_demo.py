@@ -29,7 +29,8 @@ def test_the_story(quick, tmp_path, capsys):
     for name, mean in fit.summary()["mean"].items():
         assert any(line.split()[:2] == [name, f"{mean:.3f}"] for line in text.split("\n"))
     assert fit.releases[0].private
-    assert dpglm.Ledger.open(folder / "patients.ledger").summary().number_of_entries == 1
+    entries = dpglm.Ledger.open(folder / "patients.ledger").summary().number_of_entries
+    assert entries == len(fit.releases[0].stages) == 3
     assert fit.releases[0].id in (folder / "diabetes.html").read_text()
     assert folder.joinpath("diabetes.html").resolve().as_uri() in text
     with pytest.raises(FileError, match="must be new or empty"):

@@ -99,8 +99,9 @@ def run(folder: Path, *, quiet: bool = False, seed: int = 1) -> None:
     say(f"\n2. A LEDGER caps what may ever be released about them: epsilon = {CAP:g} in all.")
     ledger = dpglm.Ledger.create(files["ledger"], schema.dataset, epsilon=CAP, delta=DELTA)
     release = dpglm.release(
-        files["csv"], FORMULA, schema=schema, family="logistic", epsilon=EPSILON, delta=DELTA, ledger=ledger
-    )
+        files["csv"], FORMULA, schema=schema, family="logistic", epsilon=EPSILON, delta=DELTA, ledger=ledger,
+        stages="auto",
+    )  # fmt: skip
     release.save(released)
     left = ledger.summary().remaining_epsilon
     say(f"   One release of epsilon = {EPSILON:g} leaves {left:.3g} for one more.")
