@@ -729,3 +729,14 @@ def test_whatever_is_done_to_a_stage_is_refused_in_one_line_or_read(data: Any, s
         refusal(text)
     else:
         assert json.loads(again.to_json()) == json.loads(text)
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "folder"])
+def test_what_is_no_file_is_never_replaced(release: Release, tmp_path: Path, target: str) -> None:
+    path = Path(target) if target.startswith("/") else tmp_path / target
+    if not path.exists():
+        path.mkdir()
+    before = path.stat().st_mode
+    with pytest.raises(FileError, match="not a file"):
+        release.save(path)
+    assert path.stat().st_mode == before

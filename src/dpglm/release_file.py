@@ -209,6 +209,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target, sync, and rename over it: a crash leaves the old file or the new one."""
     temporary = None
     try:
+        if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
+            raise FileError("output", str(path), "cannot be written (not a file)", "choose another path")
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
@@ -223,6 +225,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         finally:
             os.close(directory)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        if isinstance(error, FileError):
+            raise
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError("output", str(path), f"cannot be written ({reason})", "choose another path") from None
     finally:

@@ -402,7 +402,8 @@ def _warnings(fit: Fit) -> list[str]:
             messages.append(f"R-hat reaches {np.max(diagnostics.r_hat):.3f}: the chains disagree; raise draws")
         smallest = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
         if not smallest >= WANTED_ESS:
-            messages.append(f"only {smallest:.0f} effective draws for some coefficient: raise draws")
+            number = f"only {smallest:.0f}" if math.isfinite(smallest) else "too few"
+            messages.append(f"{number} effective draws for some coefficient: raise draws")
         if diagnostics.divergences > 0.001 * fit.coefficients[..., 0].size:
             messages.append(f"{diagnostics.divergences} divergent transitions: tails may be missed")
     elif diagnostics.pareto_k is not None and not diagnostics.pareto_k < _LARGEST_PARETO_K:
