@@ -440,7 +440,8 @@ def _discrepancy_warnings(fit: Fit) -> list[str]:
     draws = _flat(fit.coefficients)
     size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
     share = _TYPICAL_DISCREPANCY[fit.releases[0].family]
-    ratio = share * size / float(np.median(draws.std(axis=0)))
+    spread = float(np.median(draws.std(axis=0)))
+    ratio = share * size / spread if spread > 0 else 0.0
     if ratio < 1:
         return []
     return [
