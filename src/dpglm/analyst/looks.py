@@ -138,7 +138,7 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
     clip = CLIP * math.sqrt(leverage / least)
     if family != "logistic":
         per_row = clip**2 * dispersion
-    whitening, _ = _roots(known.information)
+    whitening = _inverse_root(known.information)
     offset = () if design.offset is None else (_offset_slope(design),)
     return Centring(
         centre=(*map(float, known.centre), *offset),
@@ -214,8 +214,8 @@ def expected_information(
     u = first.rows @ np.array(centring.centre)
     weight, largest, mean = table.at(u, table.weight, table.largest, table.mean)
     z = first.rows[:, : centring.dimension] @ whitening.T
-    modelled = np.linalg.cholesky((z * weight[:, None]).T @ z / len(z) + 1e-9 * np.eye(centring.dimension))
-    wanted = np.linalg.cholesky(whitening @ known.information @ whitening.T)
+    modelled = np.linalg.cholesky(_positive((z * weight[:, None]).T @ z / len(z), 1e-9))
+    wanted = np.linalg.cholesky(_positive(whitening @ known.information @ whitening.T, 1e-9))
     z = z @ (wanted @ np.linalg.inv(modelled)).T
     slope = weight
     if coefficients is not None:
@@ -319,11 +319,11 @@ def _offset_slope(design: Design) -> float:
     return float(design.offset.factors[0].scale / outcome_scale)
 
 
-def _roots(matrix: Floats) -> tuple[Floats, Floats]:
-    """Inverse square root and square root, small eigenvalues raised."""
+def _inverse_root(matrix: Floats) -> Floats:
+    """Inverse square root, small eigenvalues raised."""
     values, vectors = np.linalg.eigh(matrix)
     values = np.maximum(values, _EIGENVALUE_FLOOR * values.max())
-    return (vectors / np.sqrt(values)) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
 
 def _inverse(matrix: Floats) -> Floats:
