@@ -106,7 +106,7 @@ def _against_stan(compared: list[dict[str, Any]], setting: dict[str, Any]) -> li
             Misprints of the paper that are mended in Stan's model: the covariance of two odd statistics, which would
             not be positive definite, so that nothing would run; and the sign of E[y given x] and the bound on the norm
             (min, not max), which would run but answer another question. Scales are positive, since only their squares
-            matter. The covariance is built with vectorised operations and factorised once, which is about four times
+            matter. The covariance is built with vectorised operations and factorised once, which is
             faster in Stan than element by element with `multi_normal`.
         """),
         "",
