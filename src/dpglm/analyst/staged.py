@@ -89,10 +89,6 @@ class StagedShape:
     tables: int
 
     @property
-    def has_spread(self) -> bool:
-        return False
-
-    @property
     def table_size(self) -> int:
         """Free parameters of a table: discrepancy, dispersion, and two triangles."""
         return 2 + len(self.names) * (len(self.names) + 1)
@@ -129,7 +125,7 @@ class StagedShape:
         t = mean + jax.scipy.linalg.solve_triangular(factor.T, noise, lower=False)
         own_units = jnp.linalg.solve(table.whiten, t / jnp.sqrt(table.num_rows)) + table.centre
         shared = jnp.linalg.solve(table.matrix, own_units - table.shift)
-        return shared, jnp.exp(table.log_dispersion + table.log_dispersion_scale * own[1])
+        return shared, _dispersion(table, own)
 
     def split(self, free: Array) -> list[Array]:
         """The free parameters of each table."""
@@ -142,6 +138,11 @@ def _position(table: StagedTable, coefficients: Array) -> Array:
     return jnp.sqrt(table.num_rows) * (table.whiten @ (own - table.centre))
 
 
+def _dispersion(table: StagedTable, own: Array) -> Array:
+    """Variance of the scores over the information."""
+    return jnp.exp(table.log_dispersion + table.log_dispersion_scale * own[1])
+
+
 def _information(table: StagedTable, own: Array) -> tuple[Array, Array, Array]:
     """H and S, and the log density of what z_H and z_J say of them with their prior."""
     size = len(table.centre)
@@ -149,13 +150,13 @@ def _information(table: StagedTable, own: Array) -> tuple[Array, Array, Array]:
     root = table.expected_root @ _near_identity(own[2 : 2 + entries], size, table.tolerance)
     shape = _near_identity(own[2 + entries :], size, _VARIANCE_SHAPE)
     h = root @ root.T
-    dispersion = jnp.exp(table.log_dispersion + table.log_dispersion_scale * own[1])
+    dispersion = _dispersion(table, own)
     half = root @ shape
     j = dispersion * half @ half.T
     log_prior = -0.5 * jnp.sum(own**2)
+    # A full sum over a symmetric matrix is the isometric norm, so the noise is the isometric one.
     log_prior -= 0.5 * jnp.sum((table.information - h) ** 2) / table.information_noise**2
     log_prior -= 0.5 * jnp.sum((table.square - j) ** 2) / table.square_noise**2
-    # A full sum over a symmetric matrix is the isometric norm, so the noise is the isometric one.
     # S = H^-1 J H^-1 = phi (L^-T K)(L^-T K)'
     turned = jax.scipy.linalg.solve_triangular(root.T, shape, lower=False)
     return h, dispersion * turned @ turned.T, log_prior
@@ -300,7 +301,7 @@ def _table(release: Release, known: Knowledge, noise_aware: bool, shared: Releas
     dispersion = dispersion_of(release.design, known.spread)
     quiet = 1.0 if noise_aware else NEGLIGIBLE_NOISE
     first, shift = from_shared(shared, release)
-    back = np.linalg.inv(whiten)
+    back = centring.whitening_matrix.T  # undoes whiten
 
     def array(value: Any) -> Array:
         return jnp.asarray(np.asarray(value, dtype=np.float64))

@@ -115,9 +115,9 @@ def build_release(
     book = _open_ledger(ledger, design, plan)
     source = open_table(table, design.table_columns)
     _check_rows(source.num_rows, design)
+    # From here on rows are read; only their number, which is public, may lead to an error.
     if plan.later:
         source = source.repeatable()
-    # From here on rows are read; only their number, which is public, may lead to an error.
     first = plan.first
     sums = exact_sums(source, design, first, lambda rows: block_sums(rows, first.blocks))
     identity = uuid.uuid4().hex
