@@ -208,6 +208,33 @@ def test_structured_equals_dense_for_unusual_lists(name):
     assert_same(value_and_gradient(False, blocks)(*cases), value_and_gradient(True, blocks)(*cases))
 
 
+@pytest.mark.parametrize("name", ["logistic, paper", "linear, paper", "poisson, paper", *UNUSUAL_LISTS])
+def test_a_mean_left_out_is_zero(name):
+    """The shorter formulas of no mean, value and gradient; the last case has equal eigenvalues."""
+    blocks = (LISTS | UNUSUAL_LISTS)[name]
+    spectra = [(0.05, 0.1, 0.3)] * 9 + [(0.2, 0.2, 0.2)]
+    settings = [(num_rows, noise) for num_rows in (1e2, 1e5, 1e9) for noise in (1e-3, 1.0, 1e4)] + [(1e4, 3.0)]
+    cases = stacked(
+        [
+            one_case(name, blocks, spectrum, seed, num_rows=num_rows, noise=noise, mean_scale=0.0)
+            for seed, (spectrum, (num_rows, noise)) in enumerate(zip(spectra, settings, strict=True))
+        ]
+    )
+    cases[4][-1] = 0.2 * np.eye(3)  # exactly, not to rounding
+
+    def single(observed, num_rows, noise, _, covariance, w, rows):
+        def value(covariance, w, rows):
+            return log_likelihood(blocks, observed, num_rows, noise, None, covariance, w, with_row_zero(rows))
+
+        return jax.value_and_grad(value, argnums=(0, 1, 2))(covariance, w, rows)
+
+    short = jax.jit(jax.vmap(single), compiler_options=FAST_COMPILATION)(*cases)
+    values, gradients = value_and_gradient(True, blocks)(*cases)
+    assert_same(short, (values, gradients[1:]))
+    with pytest.raises(AssertionError):
+        assert_same((short[0], (1.001 * short[1][0], *short[1][1:])), (values, gradients[1:]))
+
+
 @pytest.mark.parametrize("name", ["logistic", "poisson"])
 def test_gradient_at_and_near_equal_eigenvalues(name):
     """Sigma = c I and two equal eigenvalues, and gaps from 1e-15 to 1."""

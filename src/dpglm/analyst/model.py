@@ -133,8 +133,9 @@ def _table_log_likelihood(
     integrals = outcome_integrals(
         table.outcome, intercept + its.mean @ slopes, slopes @ w, spread, table.largest_q, method=shape.moments
     )
+    mean_or_none = None if table.zero_mean else its.mean
     return log_likelihood(
-        table.blocks, data.observed, data.num_rows, data.noise_stddevs, its.mean, its.covariance, w, integrals
+        table.blocks, data.observed, data.num_rows, data.noise_stddevs, mean_or_none, its.covariance, w, integrals
     )
 
 

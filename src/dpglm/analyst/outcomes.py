@@ -10,7 +10,7 @@ statistics is made of the numbers (docs/method.md, moments)::
     dH[q, j] / dmean = H[q, j + 1]           dH[q, j] / dvariance = H[q, j + 2] / 2
 
 A new outcome is one entry of ``_ENTRIES``: h_q for the oracle, its integrals, and a Taylor series if it has one.
-Integrals are either in closed form, or ``_smoothed`` makes them from h and its slope h' alone.
+Integrals are either in closed form, or smoothing.py makes them from h and its slope h' alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import ndtr
 
+from dpglm.analyst.smoothing import SmoothingPlan, normal_derivatives, smoothed
 from dpglm.errors import InputError
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
@@ -151,111 +152,6 @@ _exact_integrals = jax.custom_jvp(_raw_integrals, nondiff_argnums=(0, 1, 2))
 _exact_integrals.defjvp(_heat_rule, symbolic_zeros=True)
 
 
-# Gaussian smoothing of a function that is flat at both ends, from its values and slopes.
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Where to evaluate h and h': a standardised grid below ``switch_sd``, a fixed grid of u above it.
-
-    Both are trapezoid rules, which converge geometrically. A step must resolve the wiggles of h and of the Gaussian
-    together: step * (their bandwidths) < 2 pi. The fixed grid is finer around ``centre``, within ``width``.
-    """
-
-    smallest_sd: float
-    switch_sd: float
-    standard_step: float
-    low: float
-    high: float
-    step: float
-    fine_step: float
-    centre: float
-    width: float
-
-
-_SERIES_TERMS = 16  # of the Taylor series in the variance below smallest_sd
-_STANDARD_RANGE = 10.5  # Hermite functions of degree 36 times exp(-z^2/4) are below 1e-12 there
-
-
-def _hermite(points: Any, count: int) -> list[Any]:
-    """Probabilists' Hermite polynomials He_0 ... He_(count - 1)."""
-    polynomials = [points * 0 + 1.0, points]
-    for degree in range(1, count - 1):
-        polynomials.append(points * polynomials[degree] - degree * polynomials[degree - 1])
-    return polynomials[:count]
-
-
-@lru_cache(maxsize=64)
-def _standard_rule(step: float, count: int) -> tuple[_Floats, _Floats]:
-    """Nodes z, and weights such that sum_n f(z_n) weights[n, i] = E[f(z) He_i(z)]."""
-    half = math.ceil(_STANDARD_RANGE / step)
-    z: _Floats = step * np.arange(-half, half + 1.0)
-    density = step * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return z, np.stack(_hermite(z, count), axis=1) * density[:, None]
-
-
-@lru_cache(maxsize=64)
-def _fixed_rule(plan: _Plan) -> tuple[_Floats, _Floats]:
-    """Nodes and weights of a trapezoid rule in t(u) = a u + b tanh((u - centre) / width), an analytic map."""
-    a = 1 / plan.step
-    b = (1 / plan.fine_step - a) * plan.width
-
-    def t_of(u: Any) -> Any:
-        return a * u + b * np.tanh((u - plan.centre) / plan.width)
-
-    t = np.arange(math.floor(t_of(plan.low)), math.ceil(t_of(plan.high)) + 1.0)
-    left, right = np.full_like(t, plan.low - 2 * plan.step), np.full_like(t, plan.high + 2 * plan.step)
-    for _ in range(60):  # bisection: t(u) increases
-        middle = (left + right) / 2
-        above = t_of(middle) > t
-        left, right = np.where(above, left, middle), np.where(above, middle, right)
-    u = (left + right) / 2
-    return u, 1 / (a + b / plan.width / np.cosh((u - plan.centre) / plan.width) ** 2)
-
-
-def _smoothed(
-    values_and_slopes: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
-    left_limit: float,
-    plan: _Plan,
-    mean: jax.Array,
-    variance: jax.Array,
-    largest_j: int,
-) -> jax.Array:
-    """E[h^(j)(u)] for j = 0 ... largest_j, for each row of h and h' as ``values_and_slopes(nodes)`` gives them."""
-
-    def standardised(variance: jax.Array) -> jax.Array:
-        """E[h^(j)] = E[h'(u) He_(j-1)(z)] / sd^(j-1), and below smallest_sd a Taylor series in the variance."""
-        used = jnp.clip(variance, plan.smallest_sd**2, plan.switch_sd**2)
-        sd = jnp.sqrt(used)
-        count = largest_j + 2 * _SERIES_TERMS
-        z, weights = _standard_rule(plan.standard_step, count)
-        values, slopes = values_and_slopes(mean + sd * z)
-        derivatives = slopes @ weights / sd ** np.arange(count)
-        columns = jnp.concatenate([(values @ weights[:, :1]), derivatives], axis=1)
-        # heat equation: H_j(variance) = sum_k ((variance - used) / 2)^k / k! H_(j + 2k)(used)
-        back = jnp.minimum(variance - used, 0.0) / 2
-        terms = jnp.cumprod(jnp.concatenate([jnp.ones(1), back / np.arange(1.0, _SERIES_TERMS + 1)]))
-        return columns[:, np.add.outer(np.arange(largest_j + 1), 2 * np.arange(_SERIES_TERMS + 1))] @ terms
-
-    def fixed(variance: jax.Array) -> jax.Array:
-        """E[h] = h(-inf) + int h'(u) Phi((mean - u) / sd) du, and its derivatives in the mean."""
-        sd = jnp.sqrt(jnp.maximum(variance, plan.switch_sd**2))
-        nodes, weights = _fixed_rule(plan)
-        distances = (mean - nodes) / sd
-        slopes = values_and_slopes(jnp.asarray(nodes))[1] * weights
-        kernels = [ndtr(distances), *_normal_derivatives(distances, sd, largest_j)]
-        return (slopes @ jnp.stack(kernels, axis=1)).at[:, 0].add(left_limit)
-
-    table: jax.Array = jax.lax.cond(variance < plan.switch_sd**2, standardised, fixed, variance)
-    return table
-
-
-def _normal_derivatives(distances: jax.Array, sd: jax.Array, count: int) -> list[jax.Array]:
-    """d^i/dmean^i of the normal density at distance (mean - u) / sd, i = 0 ... count - 1."""
-    density = jnp.exp(-(distances**2) / 2) / (math.sqrt(2 * math.pi) * sd)
-    return [density * polynomial / (-sd) ** i for i, polynomial in enumerate(_hermite(distances, count))]
-
-
 # Two levels, coded -1 and 1: odd powers of y are y, even powers are 1.
 
 
@@ -272,17 +168,29 @@ def _logistic_moments(_: Outcome, u: jax.Array, __: jax.Array, largest_q: int) -
     return _two_levels(jnp.tanh(u / 2), jnp.ones_like(u), largest_q)
 
 
-_LOGISTIC_PLAN = _Plan(0.4, 1.5, 0.28, -34.0, 34.0, 0.4, 0.4, 0.0, 1.0)  # poles at +-i pi: bandwidth about 9
+@lru_cache(maxsize=1)
+def _probit_mixture() -> tuple[_Floats, _Floats]:
+    """Scales s and weights p with logistic(u) = sum_k p_k Phi(u / s_k), to rounding, and so for its derivatives.
+
+    A standard logistic variable is a normal one times 2 K, K with Kolmogorov's distribution (Andrews & Mallows 1974).
+    The trapezoid rule in log K converges geometrically, since the density of K vanishes with all derivatives at both
+    ends: below K = 0.8 in the form with exp(-1 / K^2), above it in the one with exp(-K^2).
+    """
+    k = np.exp(0.1 * np.arange(-18.0, 16.0))
+    n = np.arange(1.0, 30.0)[:, None]
+    rate = (2 * n - 1) ** 2 * math.pi**2 / 8
+    low = math.sqrt(2 * math.pi) * np.sum(np.exp(-rate / k**2) * (2 * rate / k**4 - 1 / k**2), axis=0)
+    high = 8 * k * np.sum((-1) ** (n + 1) * n**2 * np.exp(-2 * (n * k) ** 2), axis=0)
+    weights = 0.1 * k * np.where(k < 0.8, low, high)
+    return 2 * k, weights
 
 
 def _logistic_integrals(
     _: Outcome, mean: jax.Array, variance: jax.Array, __: jax.Array, largest_q: int, largest_j: int
 ) -> jax.Array:
-    def values_and_slopes(u: jax.Array) -> tuple[jax.Array, jax.Array]:
-        h = jnp.tanh(u / 2)[None]
-        return h, (1 - h) * (1 + h) / 2
-
-    row = _smoothed(values_and_slopes, -1.0, _LOGISTIC_PLAN, mean, variance, largest_j)[0]
+    """A mixture of probits, each in closed form."""
+    scales, weights = _probit_mixture()
+    row = jnp.asarray(weights) @ jax.vmap(partial(_probit_row, mean, variance, largest_j))(jnp.asarray(scales))
     return _two_levels(row, _one_row(largest_j), largest_q)
 
 
@@ -294,14 +202,17 @@ def _probit_moments(_: Outcome, u: jax.Array, __: jax.Array, largest_q: int) -> 
     return _two_levels(2 * ndtr(u) - 1, jnp.ones_like(u), largest_q)
 
 
+def _probit_row(mean: jax.Array, variance: jax.Array, largest_j: int, scale: _Number) -> jax.Array:
+    """y = sign of u + N(0, scale^2), hence E[y] = 2 Phi(mean / sd) - 1 with sd^2 = scale^2 + variance."""
+    sd = jnp.sqrt(scale**2 + variance)
+    densities = normal_derivatives(mean / sd, sd, largest_j)
+    return jnp.stack([2 * ndtr(mean / sd) - 1, *(2 * density for density in densities)])
+
+
 def _probit_integrals(
     _: Outcome, mean: jax.Array, variance: jax.Array, __: jax.Array, largest_q: int, largest_j: int
 ) -> jax.Array:
-    """y = sign of u + N(0, 1), hence E[y] = 2 Phi(mean / sqrt(1 + variance)) - 1."""
-    sd = jnp.sqrt(1 + variance)
-    density = jnp.stack(_normal_derivatives(mean / sd, sd, largest_j)) if largest_j else jnp.zeros(0)
-    row = jnp.concatenate([2 * ndtr(mean / sd)[None] - 1, 2 * density])
-    return _two_levels(row, _one_row(largest_j), largest_q)
+    return _two_levels(_probit_row(mean, variance, largest_j, 1.0), _one_row(largest_j), largest_q)
 
 
 # Counts: negative binomial with variance = spread * mean, all mass above the bound at the bound.
@@ -314,13 +225,13 @@ def _link_mean(outcome: Outcome, u: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.nn.softplus(u), jax.nn.sigmoid(u)
 
 
-def _count_plan(outcome: Outcome) -> _Plan:
+def _count_plan(outcome: Outcome) -> SmoothingPlan:
     """Log link: the clamp is a step of width 1 / sqrt(bound) at log(bound). Softplus: poles at +-i pi, as logistic."""
     bound, root = outcome.high, math.sqrt(outcome.high)
     if outcome.link == "softplus":
-        return _Plan(0.4, 4.0, 2 * math.pi / 42, -32.0, bound + 18 * root + 120, 1.8, 0.6, 0.0, 10.0)
+        return SmoothingPlan(0.4, 4.0, 2 * math.pi / 42, -32.0, bound + 18 * root + 120, 1.8, 0.6, 0.0, 10.0)
     switch, bandwidth, centre = 0.5, 11 + 7 * root, math.log(bound)
-    return _Plan(
+    return SmoothingPlan(
         smallest_sd=0.45 / math.sqrt(bound + 3),
         switch_sd=switch,
         standard_step=2 * math.pi / (bandwidth * switch + 8.5),
@@ -406,7 +317,7 @@ def _count_integrals(
     def values_and_slopes(u: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _count_values_and_slopes(outcome, u, spread, largest_q)
 
-    rows = _smoothed(values_and_slopes, 0.0, _count_plan(outcome), mean, variance, largest_j)
+    rows = smoothed(values_and_slopes, 0.0, _count_plan(outcome), mean, variance, largest_j)
     scale = (outcome.high ** np.arange(1.0, largest_q + 1))[:, None]
     return jnp.concatenate([_one_row(largest_j)[None], rows * scale])
 
@@ -450,12 +361,12 @@ def _linear_integrals(
     sd = jnp.sqrt(variance + spread)
     bounds = (outcome.low, outcome.high)
     outside = (ndtr((outcome.low - mean) / sd), ndtr((mean - outcome.high) / sd))
-    densities = [_normal_derivatives((mean - bound) / sd, sd, largest_j) for bound in bounds]
+    densities = [normal_derivatives((mean - bound) / sd, sd, largest_j) for bound in bounds]
     # E[y^i; low < y < high] by Gauss-Legendre on the part within 9 sd: positive terms, nothing cancels far out
     left, right = jnp.clip(mean - 9 * sd, *bounds), jnp.clip(mean + 9 * sd, *bounds)
     nodes, weights = np.polynomial.legendre.leggauss(64)
     y = (left + right) / 2 + (right - left) / 2 * nodes
-    mass = (right - left) / 2 * weights * _normal_derivatives((mean - y) / sd, sd, 1)[0]
+    mass = (right - left) / 2 * weights * normal_derivatives((mean - y) / sd, sd, 1)[0]
     inside = [jnp.sum(y**i * mass) for i in range(largest_q + 1)]
 
     def entry(q: int, j: int) -> jax.Array:
