@@ -4,8 +4,8 @@
     python benchmarks/fit_speed.py --growth                  only how cost grows with the number of columns
     python benchmarks/fit_speed.py --page                    only write the page again from the stored results
 
-Stan's model is paper_model.stan, the paper's as printed but for what the page says. Stan runs in a process of its own,
-with an interpreter of its own; both get the same numbers.
+Stan runs the paper's model, as printed but for what the page says, in two programs: paper_model_as_written.stan, entry
+by entry, and paper_model.stan, vectorised by hand. It has a process and an interpreter of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 
 from fit_speed_page import write_page
 from machine import RESULTS, machine, save
+from seeded_noise import SeededNoise
 
 HERE = Path(__file__).parent
 SEED = 20240611
@@ -37,18 +38,6 @@ GROWTH = (5, 10, 20, 30, 40, 60)
 LARGEST_DENSE, LARGEST_FIT, LARGEST_COUNT = 20, 30, 30
 CHAINS = 4
 NORM_BOUND = 6.75  # of the paper's prior: three times the squared norm of the coefficients
-
-
-class SeededNoise:
-    """Noise of the right size that can be repeated: for measurements only."""
-
-    private = False
-
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
-
-    def draw(self, grid_stddev: float, size: int) -> list[int]:
-        return [round(number) for number in self.generator.normal(0, grid_stddev, size)]
 
 
 def simulated(dimension: int, statistics_list: str, family: str = "logistic") -> Any:
@@ -97,11 +86,11 @@ def stan_data(release: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def inner_stan(data_file: str, output: str) -> None:
+def inner_stan(program: str, data_file: str, output: str) -> None:
     """Runs under the interpreter that has PyStan: build, sample, and write draws and times."""
     import stan
 
-    code = (HERE / "paper_model.stan").read_text()
+    code = (HERE / f"{program}.stan").read_text()
     start = time.perf_counter()
     model = stan.build(code, data=json.loads(Path(data_file).read_text()), random_seed=SEED)
     built, before = time.perf_counter(), processor_seconds()
@@ -128,11 +117,11 @@ def processor_seconds() -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def run_stan(stan_python: str, release: Any, folder: Path, cache: Path) -> dict[str, Any]:
+def run_stan(program: str, stan_python: str, release: Any, folder: Path, cache: Path) -> dict[str, Any]:
     data, output = folder / "stan.json", folder / "stan.npz"
     data.write_text(json.dumps(stan_data(release)))
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    command = [stan_python, __file__, "--inner-stan", str(data), str(output)]
+    command = [stan_python, __file__, "--inner-stan", program, str(data), str(output)]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if finished.returncode:
         sys.exit(f"Stan did not run: {finished.stderr[-2000:]}")
@@ -213,8 +202,13 @@ def compare(stan_python: str, dimensions: Sequence[int], cache: str | None) -> l
         stan_cache = Path(cache or folder) / "stan-cache"
         for dimension in dimensions:
             release = simulated(dimension, "paper")
-            stan = run_stan(stan_python, release, Path(folder), stan_cache)
-            entry: dict[str, Any] = {"columns": dimension, "stan": _rounded(stan), "dpglm": {}}
+            stan, vectorised = (
+                run_stan(program, stan_python, release, Path(folder), stan_cache)
+                for program in ("paper_model_as_written", "paper_model")
+            )
+            entry: dict[str, Any] = {
+                "columns": dimension, "stan": _rounded(stan), "vectorised": _rounded(vectorised), "dpglm": {},
+            }  # fmt: skip
             for name, options in variants.items():
                 ours = run_dpglm(release, Path(folder), name, options)
                 ours["apart"] = float(np.max(np.abs(ours.pop("mean") - stan["mean"]) / stan["sd"]))
@@ -222,8 +216,9 @@ def compare(stan_python: str, dimensions: Sequence[int], cache: str | None) -> l
                     float(each) for each in (np.min(ours["sd"] / stan["sd"]), np.max(ours["sd"] / stan["sd"]))
                 ]
                 ours.pop("sd")
-                ours["times_stan"] = ours["ess"] / ours["sample"] / (stan["ess"] / stan["sample"])
-                ours["times_stan_processor"] = ours["ess"] / ours["processor"] / (stan["ess"] / stan["processor"])
+                for name_of, other in (("times_stan", stan), ("times_vectorised", vectorised)):
+                    for clock, suffix in (("sample", ""), ("processor", "_processor")):
+                        ours[name_of + suffix] = ours["ess"] / ours[clock] / (other["ess"] / other[clock])
                 entry["dpglm"][name] = _rounded(ours)
             entry["wanted"] = WANTED[dimension]
             print(json.dumps(entry), flush=True)
@@ -241,8 +236,8 @@ def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
 # How cost grows with the number of columns.
 
 
-def gradient_seconds(release: Any, dense: bool = False) -> tuple[float, float]:
-    """(seconds of compilation, seconds for value and gradient at one point a chain), the fastest of several calls."""
+def gradient_seconds(release: Any, dense: bool = False, points: int = CHAINS) -> tuple[float, float]:
+    """(seconds of compilation, seconds for value and gradient at some points), the fastest of several calls."""
     from functools import partial
 
     import jax
@@ -253,21 +248,21 @@ def gradient_seconds(release: Any, dense: bool = False) -> tuple[float, float]:
 
     options: dict[str, Any] = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
     shape, data = assemble([release], prior=None, **options)
-    points = jax.numpy.tile(jax.numpy.asarray(starts(shape, [data])), (CHAINS, 1))
+    positions = jax.numpy.tile(jax.numpy.asarray(starts(shape, [data])), (points, 1))
     structured = model.log_likelihood
     try:
         if dense:
             model.log_likelihood = dense_log_likelihood
         together = jax.vmap(jax.value_and_grad(partial(model.log_density, shape, data)))
         start = time.perf_counter()
-        program = jax.jit(together).lower(points).compile()
+        program = jax.jit(together).lower(positions).compile()
         compiled = time.perf_counter() - start
     finally:
         model.log_likelihood = structured
     times = []
     while len(times) < 5 or (sum(times) < 1.5 and len(times) < 300):
         start = time.perf_counter()
-        jax.block_until_ready(program(points))
+        jax.block_until_ready(program(positions))
         times.append(time.perf_counter() - start)
     return compiled, min(times)
 
@@ -305,7 +300,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="+", default=COMPARED, help="of the comparison with Stan")
     parser.add_argument("--stan-cache", help="keep Stan's built model here; its build is then measured only once")
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--inner-stan", nargs=2)
+    parser.add_argument("--inner-stan", nargs=3)
     arguments = parser.parse_args()
     if arguments.inner_stan:
         return inner_stan(*arguments.inner_stan)

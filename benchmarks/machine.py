@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ def machine() -> dict[str, Any]:
     if cpuinfo.exists():
         models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         model = models[0] if models else model
-    libraries = ("numpy", "pyarrow", "opendp", "dpglm")
+    libraries = ("numpy", "jax", "pyarrow", "opendp")
     return {
         "processor": model,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in libraries},
+        "versions": {name: version(name) for name in libraries if find_spec(name)},
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -318,3 +319,15 @@ def test_fit_many_wants_one_shape() -> None:
     other = released(rows_of(1, 20_000), 100.0, FixedNoise(0), formula="y ~ a")
     with pytest.raises(InputError, match="has another shape than the first"):
         dpglm.fit_many([quiet_release(), other])
+
+
+def test_single_precision_is_refused() -> None:
+    with jax.enable_x64(False), pytest.raises(InputError, match="jax_enable_x64"):
+        dpglm.fit(quiet_release())
+
+
+def test_progress_may_be_a_function() -> None:
+    seen = []
+    quiet(quiet_release(), draws=50, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})

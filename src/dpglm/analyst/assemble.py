@@ -12,7 +12,6 @@ from numbers import Real
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -58,7 +57,8 @@ def assemble(
 
 def stacked(data: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Several releases of one shape, along a new leading axis."""
-    return tuple(jax.tree.map(lambda *leaves: jnp.stack(leaves), *data))
+    together = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
+    return tuple(jax.device_put(together))
 
 
 def starts(shape: ModelShape, data: Sequence[tuple[TableData, ...]]) -> Floats:
@@ -153,14 +153,14 @@ def _table(
     noise = [block.noise_stddev if noise_aware else NEGLIGIBLE_NOISE for block in blocks]
     return shape, TableData(
         observed=prepare(shapes, design.dimension, [block.values for block in blocks]),
-        num_rows=jnp.asarray(float(release.num_rows)),
-        noise_stddevs=jnp.asarray(noise),
-        lower=jnp.asarray(ranges[:, 0]),
-        upper=jnp.asarray(ranges[:, 1]),
-        matrix=jnp.asarray(matrix),
-        shift=jnp.asarray(shift),
-        offset=jnp.asarray(offset),
-        spread_scale=jnp.asarray((first_scale / outcome_scale) ** 2),
+        num_rows=np.asarray(float(release.num_rows)),
+        noise_stddevs=np.asarray(noise),
+        lower=ranges[:, 0],
+        upper=ranges[:, 1],
+        matrix=matrix,
+        shift=shift,
+        offset=np.asarray(offset),
+        spread_scale=np.asarray((first_scale / outcome_scale) ** 2),
     )
 
 

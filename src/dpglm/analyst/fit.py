@@ -11,11 +11,12 @@ from numbers import Integral
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
 from dpglm.analyst.looks import FirstLook
-from dpglm.analyst.model import ModelShape, Parameters, constrain, expected_data, table_coefficients
+from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
 from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
 from dpglm.analyst.sampler import (
     WARMUP,
@@ -38,6 +39,7 @@ from dpglm.release_file import Release
 METHODS = ("nuts", "laplace")
 _FIRST_DRAWS, _MOST_DRAWS = 1_000, 8_000
 _LEAST_DRAWS = 4  # for an effective sample size
+_DRAWS_FOR_STDDEV = 400
 _LARGEST_SEED = 2**63 - 1
 
 
@@ -53,7 +55,7 @@ def fit(
     draws: int | None = None,
     chains: int = 4,
     seed: int = 0,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
 ) -> Fit:
     """The posterior of the regression coefficients, given one release or several.
 
@@ -77,6 +79,8 @@ def fit(
         "nuts" or "laplace": a Gaussian at the mode, in a second, with a diagnostic of when not to trust it.
     draws
         Draws a chain. Default: 1,000, and more until every coefficient has 1,000 effective ones.
+    progress
+        A bar on a terminal (None), always (True) or never (False); or a function that is called with (done, total).
     """
     given = (releases,) if isinstance(releases, Release) else _listed(releases)
     options = {"link": link, "dispersion": dispersion, "moments": moments, "noise_aware": bool(noise_aware)}
@@ -99,7 +103,7 @@ def fit_many(
     draws: int | None = None,
     chains: int = 4,
     seed: int = 0,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
 ) -> list[Fit]:
     """One fit for each release, all of one shape (formula, family, statistics), in one batched program.
 
@@ -132,6 +136,10 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     """One posterior a group of releases, all of one shape, in one batch."""
     for group in groups or [()]:
         _check(group, asked)
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise InputError(
+            "jax_enable_x64", False, "single precision loses what the sums tell", "leave JAX's double precision on"
+        )
     use_compilation_cache()
     if any(len(release.stages) > 1 for group in groups for release in group):
         return fit_staged(groups, asked)
@@ -147,13 +155,13 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     free, diagnostics = _draws(shape, together, laplace, asked)
     results = []
     for number, group in enumerate(groups):
-        parameters = _parameters(shape, data[number], free[number])
+        coefficients, spread, predictor_stddev = _of_draws(shape, data[number], free[number])
         results.append(
             Fit(
                 releases=group,
-                coefficients=np.asarray(parameters.coefficients),
-                spread=np.asarray(parameters.spread) if shape.has_spread else None,
-                predictor_stddev=_predictor_stddev(shape, data[number], parameters),
+                coefficients=np.asarray(coefficients),
+                spread=np.asarray(spread) if shape.has_spread else None,
+                predictor_stddev=float(predictor_stddev),
                 inflation=inflation[number],
                 diagnostics=diagnostics[number],
                 prior=shape.prior,
@@ -281,25 +289,33 @@ def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _parameters(shape: ModelShape, data: Any, free: Floats) -> Parameters:
-    """The parameters of all draws of one posterior; data is an argument, so releases of one shape share the program."""
-    return jax.vmap(jax.vmap(lambda point: constrain(shape, data, point)[0]))(free)
+def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Coefficients and spread of all draws of one posterior, and the posterior mean of sd(u), from some of them.
+
+    Data is an argument, so releases of one shape share the program. Of several tables the largest sd(u) counts.
+    """
+
+    def parameters_of(point: jax.Array) -> tuple[jax.Array, jax.Array]:
+        parameters, _ = constrain(shape, data, point)
+        return parameters.coefficients, parameters.spread
+
+    def stddev_of(point: jax.Array) -> jax.Array:
+        parameters, _ = constrain(shape, data, point)
+        variances = []
+        for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
+            slopes = table_coefficients(table, its_data, parameters.coefficients)[1]
+            variances.append(slopes @ its.covariance @ slopes)
+        return jnp.sqrt(jnp.max(jnp.stack(variances)))
+
+    every = jnp.reshape(free, (-1, free.shape[-1]))
+    some = every[:: max(1, len(every) // _DRAWS_FOR_STDDEV)]
+    coefficients, spread = jax.vmap(jax.vmap(parameters_of))(free)
+    return coefficients, spread, jnp.mean(jax.vmap(stddev_of)(some))
 
 
 @partial(jax.jit, static_argnums=0)
 def _expected(shape: ModelShape, data: Data, mode: Any) -> Data:
     return jax.vmap(partial(expected_data, shape))(data, mode)
-
-
-def _predictor_stddev(shape: ModelShape, data: Any, parameters: Parameters) -> float:
-    """Posterior mean of sd(u), the largest among the tables."""
-    largest = 0.0
-    for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
-        mean_coefficients = np.asarray(parameters.coefficients).mean(axis=(0, 1))
-        covariance = np.asarray(its.covariance).mean(axis=(0, 1))
-        slopes = np.asarray(table_coefficients(table, its_data, mean_coefficients)[1])
-        largest = max(largest, float(np.sqrt(slopes @ covariance @ slopes)))
-    return largest
 
 
 def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -> Floats:
@@ -310,7 +326,9 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
     scaled ones: (posteriors, 2, coefficients).
     """
     expected = _expected(shape, data, laplace.mode)
-    silent = tuple(table._replace(noise_stddevs=NEGLIGIBLE_NOISE * (1 + 0 * table.noise_stddevs)) for table in expected)
+    silent = tuple(
+        table._replace(noise_stddevs=np.full(table.noise_stddevs.shape, NEGLIGIBLE_NOISE)) for table in expected
+    )
     noisy, ideal = (_coefficient_covariance(shape, version, laplace.mode) for version in (expected, silent))
     ratios = [np.einsum("rij,rjk,rik->ri", turn, noisy, turn) / np.einsum("rij,rjk,rik->ri", turn, ideal, turn)
               for turn in (units, np.broadcast_to(np.eye(units.shape[1]), units.shape))]  # fmt: skip
@@ -323,12 +341,20 @@ def _coefficient_covariance(shape: ModelShape, data: Data, mode: Floats) -> Floa
     values, vectors = np.linalg.eigh(curvature(shape, data, mode))
     part = vectors[:, :count]
     free = np.einsum("rij,rj,rkj->rik", part, 1 / np.maximum(values, 1e-12), part)
-    slope = jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(mode[:, :count])
+    slope = np.asarray(_prior_slopes(shape, mode[:, :count]))
     return np.asarray(np.einsum("rij,rjk,rlk->ril", slope, free, slope), dtype=np.float64)
 
 
-def _progress_bar(progress: bool | None) -> Progress | None:
-    """A progress bar on a terminal, unless it is switched off."""
+@partial(jax.jit, static_argnums=0)
+def _prior_slopes(shape: ModelShape, free: Any) -> Any:
+    """Derivatives of the coefficients in their free vectors."""
+    return jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(free)
+
+
+def _progress_bar(progress: bool | Progress | None) -> Progress | None:
+    """A progress bar on a terminal, unless it is switched off or the caller has a better one."""
+    if callable(progress):
+        return progress
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return None
 

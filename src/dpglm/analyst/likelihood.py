@@ -21,6 +21,7 @@ Where the covariance is not positive definite in float64 the result is not a num
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ from dpglm.analyst.moments import check_moments, isometric_index, statistics_cov
 from dpglm.blocks import BlockShape
 from dpglm.errors import InputError
 
-Observed = tuple[Array, ...]
+Observed = tuple[Any, ...]  # NumPy's or JAX's arrays
 
 
 def prepare(blocks: Sequence[BlockShape], dimension: int, plain_sums: Sequence[npt.ArrayLike]) -> Observed:
@@ -64,7 +65,7 @@ def prepare(blocks: Sequence[BlockShape], dimension: int, plain_sums: Sequence[n
         tensor = np.empty((dimension,) * block.degree)
         for monomial, value in zip(block.monomials(dimension), values, strict=True):
             tensor[monomial] = tensor[monomial[::-1]] = value
-        tensors.append(jnp.asarray(tensor))
+        tensors.append(tensor)
     return tuple(tensors)
 
 

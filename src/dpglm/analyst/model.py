@@ -57,17 +57,20 @@ class TableShape:
 
 
 class TableData(NamedTuple):
-    """What is dynamic: arrays. ``matrix`` and ``shift`` take the shared coefficients to this table's scaled ones."""
+    """What is dynamic: arrays. ``matrix`` and ``shift`` take the shared coefficients to this table's scaled ones.
 
-    observed: tuple[Array, ...]
-    num_rows: Array
-    noise_stddevs: Array
-    lower: Array
-    upper: Array
-    matrix: Array
-    shift: Array
-    offset: Array
-    spread_scale: Array
+    NumPy's arrays outside of compiled programs: an operation on one of JAX's would be a small program by itself.
+    """
+
+    observed: tuple[Any, ...]
+    num_rows: Any
+    noise_stddevs: Any
+    lower: Any
+    upper: Any
+    matrix: Any
+    shift: Any
+    offset: Any
+    spread_scale: Any
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,9 @@ def _predictors(table: TableShape, data: TableData, free: Array) -> tuple[TableP
 
 def _largest_variance(table: TableShape, lower: Any, upper: Any, mean: Any) -> Any:
     """(b - m)(m - a): attained when all mass sits at the ends (Bhatia & Davis 2000)."""
-    return jnp.maximum(lower**2, upper**2) if table.zero_mean else (upper - mean) * (mean - lower)
+    if table.zero_mean:  # the larger of both squares, for NumPy's and for JAX's arrays
+        return (lower**2 + upper**2 + abs(upper**2 - lower**2)) / 2
+    return (upper - mean) * (mean - lower)
 
 
 def _correlation_factor(free: Array, d: int) -> tuple[Array, Array]:

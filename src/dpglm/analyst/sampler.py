@@ -46,8 +46,10 @@ TRANSITIONS_AT_ONCE = 25
 WARMUP = 250
 _WANTED_ACCEPTANCE = 0.85
 _FIRST_STEP = 1.5  # divided by the fourth root of the dimension, as for a standard normal
-_LARGEST_BATCH = 16384  # points of a gradient batch: bounds memory
+_BATCH = 32  # points of each posterior in one call
+_LARGEST_BATCH = 16384  # points of all of them: bounds memory
 _NEWTON_STEPS = 80
+_GOOD_PROGRESS = 0.1  # of the Newton decrement in a step: below it an old Hessian serves on
 _STEP_SHARE = 1e-3  # of a standard deviation, for differences of gradients
 
 
@@ -94,11 +96,18 @@ def use_compilation_cache() -> None:
 
 
 @partial(jax.jit, static_argnums=0)
+def _value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
+    """Of the log density at one point: a program of its own, so that both programs below share one tracing."""
+    return jax.value_and_grad(partial(shape.log_density, data))(point)
+
+
+@partial(jax.jit, static_argnums=0)
 def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log densities and their gradients at (posteriors, points, size)."""
 
     def one_posterior(data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vmap(jax.value_and_grad(partial(shape.log_density, data)))(points)
+        both: tuple[jax.Array, jax.Array] = jax.vmap(partial(_value_and_gradient, shape, data))(points)
+        return both
 
     return jax.vmap(one_posterior)(data, points)
 
@@ -106,7 +115,7 @@ def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[
 def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
     """The same in batches of one fixed size, so that one compiled program serves every number of points."""
     posteriors, count, size = points.shape
-    batch = max(1, min(2 * size + 1, _LARGEST_BATCH // posteriors))
+    batch = max(1, min(_BATCH, 2 * size + 1, _LARGEST_BATCH // posteriors))
     values, gradients = [], []
     for first in range(0, count, batch):
         part = points[:, first : first + batch]
@@ -122,41 +131,60 @@ def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
 def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
     """Damped Newton steps with Hessians from differences of gradients; directions of negative curvature are flipped.
 
-    All posteriors step together; one that has converged stays where it is.
+    All posteriors step together; one that has converged stays where it is. A Hessian is most of the work where columns
+    are many, so it is kept while its steps go on well.
     """
     point = start.copy()
     posteriors = len(point)
+    each = np.arange(posteriors)
     steps = _first_steps(data, point.shape)
     shrink = 0.5 ** np.arange(24)
     converged = np.zeros(posteriors, dtype=bool)
     finished = np.zeros(posteriors, dtype=bool)
+    last = np.full(posteriors, np.inf)
+    old = False  # whether the Hessian is that of an earlier point
     for _ in range(_NEWTON_STEPS):
-        value, gradient, precision = _curvature(shape, data, point, steps)
-        eigenvalues, vectors = np.linalg.eigh(precision)
-        floor = np.maximum(1e-2, 1e-12 * np.abs(eigenvalues).max(axis=1, keepdims=True))
-        along = np.einsum("rij,ri->rj", vectors, gradient) / np.maximum(np.abs(eigenvalues), floor)
+        if not old:
+            value, gradient, precision = _curvature(shape, data, point, steps)
+            eigenvalues, vectors = np.linalg.eigh(precision)
+            floor = np.maximum(1e-2, 1e-12 * np.abs(eigenvalues).max(axis=1, keepdims=True))
+            size = np.maximum(np.abs(eigenvalues), floor)
+            steps = _STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0))
+        along = np.einsum("rij,ri->rj", vectors, gradient) / size
         direction = np.einsum("rij,rj->ri", vectors, along)
         # A step of more than one unit can end where a correlation is one in float64, from where nothing leads back.
         direction = direction / np.maximum(np.abs(direction).max(axis=1, keepdims=True), 1.0)
-        steps = _STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0))
         # Newton decrement: twice the log density that is left to gain, were it quadratic.
         decrement = np.einsum("ri,ri->r", gradient, direction)
+        if old and np.any(~finished & (decrement > _GOOD_PROGRESS * last)):
+            old = False
+            continue
+        last = decrement
         convex = eigenvalues[:, 0] > 0
         converged |= ~finished & convex & (decrement < 1e-8)
         finished |= converged
         if finished.all():
             break
-        values, _ = evaluate(shape, data, point[:, None] + shrink[:, None] * direction[:, None])
+        values, gradients = evaluate(shape, data, point[:, None] + shrink[:, None] * direction[:, None])
         chosen = values.argmax(axis=1)
-        better = values[np.arange(posteriors), chosen] > value
+        better = values[each, chosen] > value
+        if old and np.any(~finished & ~better):
+            old = False
+            continue
         converged |= ~finished & ~better & convex & (decrement < 1e-4)
         finished |= ~better
         point = np.where(finished[:, None], point, point + shrink[chosen][:, None] * direction)
-    _, _, precision = _curvature(shape, data, point, steps)
+        value = np.where(finished, value, values[each, chosen])
+        gradient = np.where(finished[:, None], gradient, gradients[each, chosen])
+        old = True
+    _, gradient, precision = _curvature(shape, data, point, steps)
     eigenvalues, vectors = np.linalg.eigh(precision)
     # A flat or saddle direction still needs a scale: the prior's is about one.
     kept = np.where(eigenvalues > 1e-12, eigenvalues, 1.0)
-    return Laplace(point, vectors / np.sqrt(kept)[:, None, :], converged)
+    factor = vectors / np.sqrt(kept)[:, None, :]
+    # What an old Hessian left of the way, less than 1e-4 standard deviations, is gone for the price of a product.
+    rest = np.einsum("rij,rkj,rk->ri", factor, factor, gradient)
+    return Laplace(np.where(converged[:, None], point + rest, point), factor, converged)
 
 
 def curvature(shape: Model, data: Data, point: Floats) -> Floats:
@@ -213,15 +241,14 @@ def start_chains(
     All chains of a posterior share a step size and a mass, learned between calls of the program: the step from the
     acceptance of each round, the mass from the pooled draws of a window of rounds.
     """
-    start_key, chain_key = jax.random.split(jax.random.key(seed))
     posteriors, size = laplace.mode.shape
-    whitened = 0.5 * np.asarray(jax.random.normal(start_key, (posteriors, chains, size)))
+    normals, keys = _randomness(seed, posteriors, chains, size)
+    whitened = 0.5 * np.asarray(normals)
     values, gradients = _at_whitened(shape, data, laplace, whitened)
     if not np.isfinite(values).all():  # start there from the mode itself
         whitened = np.where(np.isfinite(values)[..., None], whitened, 0.0)
         values, gradients = _at_whitened(shape, data, laplace, whitened)
-    point = Point(jnp.asarray(whitened), -jnp.asarray(values), -jnp.asarray(gradients))
-    keys = jax.random.split(chain_key, (posteriors, chains))
+    point = Point(*jax.device_put((whitened, -values, -gradients)))
     first_step = np.full(posteriors, _FIRST_STEP * size**-0.25)
     running = Running(shape, data, laplace, point, keys, first_step, np.ones((posteriors, size)))
     windows = _windows(warmup)
@@ -245,6 +272,13 @@ def start_chains(
         elif last > 1 - len(windows):  # the first window only leaves the start
             running = replace(running, inverse_mass=_pooled_variance(np.concatenate(pooled, axis=2)))
     return running
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _randomness(seed: int, posteriors: int, chains: int, size: int) -> tuple[jax.Array, jax.Array]:
+    """Standard normals and a key for each chain."""
+    start_key, chain_key = jax.random.split(jax.random.key(seed))
+    return jax.random.normal(start_key, (posteriors, chains, size)), jax.random.split(chain_key, (posteriors, chains))
 
 
 def _windows(warmup: int) -> tuple[tuple[int, ...], ...]:
@@ -319,7 +353,10 @@ def _transitions(
     def turn_posterior(
         data: Any, center: jax.Array, factor: jax.Array, step: jax.Array, mass: jax.Array, *chains: Any
     ) -> Loop:
-        potential = jax.value_and_grad(lambda whitened: -shape.log_density(data, center + factor @ whitened))
+        def potential(whitened: jax.Array) -> tuple[jax.Array, jax.Array]:
+            value, gradient = _value_and_gradient(shape, data, center + factor @ whitened)
+            return -value, -(gradient @ factor)
+
         return jax.vmap(lambda loop, randomness: turn(potential, loop, randomness, step, mass, wanted))(*chains)
 
     def turn_all(loop: Loop) -> Loop:
