@@ -197,6 +197,22 @@ def test_long_work_shows_a_spinner_on_a_terminal_only(folder, monkeypatch, capsy
     assert silent.getvalue() == ""
 
 
+def test_a_release_shows_a_bar_of_rows_on_a_terminal_only(folder, monkeypatch, capsys):
+    def screen_of(terminal, *options):
+        screen = Terminal() if terminal else io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", screen)
+            assert run(*RELEASE, *BUDGET, "--no-ledger", "--output", "r.json", "--force", *options) == 0
+        return screen.getvalue()
+
+    shown = screen_of(True)
+    assert "reading 60 rows of patients.csv" in shown
+    assert "100%" in shown
+    for options in ((False,), (True, "--quiet"), (True, "--json"), (False, "--json")):
+        assert screen_of(*options) == "", options
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["output"] == "r.json"
+
+
 def test_importing_the_command_line_is_quick():
     """Help and completion must not wait for JAX, pandas or matplotlib."""
     code = "import sys, dpglm.cli; print([m for m in ('jax', 'pandas', 'arviz', 'matplotlib') if m in sys.modules])"

@@ -29,7 +29,7 @@ from dpglm.cli_options import (
 )
 from dpglm.errors import DpglmError, FileError, InputError
 from dpglm.families import FAMILIES
-from dpglm.terminal import aligned, check_output, expect, working, write_new
+from dpglm.terminal import aligned, check_output, counting, expect, working, write_new
 
 HELP = """Honest regression coefficients from private tables.
 
@@ -105,7 +105,7 @@ def init(
       dpglm init patients.csv
       dpglm init patients.csv --output patients.toml
     """
-    from dpglm.custodian.tables import column_names
+    from dpglm.custodian.files import column_names
     from dpglm.schema import template
 
     expect("table", table, "a table")
@@ -157,6 +157,9 @@ def release(
         str,
         typer.Option(help="Looks that share the budget: 1, 2, 3 or auto.", autocompletion=among("auto", "1", "2", "3")),
     ] = "1",
+    engine: Annotated[
+        str, typer.Option(help="local, or spark for a table that Spark reads.", autocompletion=among("local", "spark"))
+    ] = "local",
     force: ForceOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -169,6 +172,7 @@ def release(
         --formula "diabetes ~ age + bmi" --family logistic \\
         --epsilon 1 --delta 1e-6 --ledger patients.ledger \\
         --output diabetes.release.json
+    For a table that Spark reads, add --engine spark.
     """
     import dpglm
 
@@ -177,14 +181,22 @@ def release(
         raise InputError("ledger", ledger, rule, "create one with `dpglm ledger init`, or say --no-ledger")
     check_output(output, "a release", force)
     expect("table", Path(table), "a table")
+    if engine not in ("local", "spark"):
+        raise InputError("engine", engine, "must be local or spark", "correct it")
     if ledger is not None:
         expect("ledger", ledger, "a ledger")
     declared = load_schema(schema)
     try:
-        with working(f"reading {declared.dataset.rows:,} rows of {table}", quiet):
+        with counting(f"reading {declared.dataset.rows:,} rows of {table}", quiet or as_json) as progress:
+            source: Any = table
+            if engine == "spark":
+                from dpglm.custodian.spark import read_with_spark
+
+                source = read_with_spark(table)
             made = dpglm.release(
-                table, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
+                source, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
                 radius=radius, allocation=allocation, stages=int(stages) if stages in ("1", "2", "3") else stages,
+                progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         account = "" if ledger is None else f"; `dpglm ledger show {ledger}` says whether its budget was spent"
@@ -232,13 +244,14 @@ def fit(
     for path in releases:
         expect("release", path, "a release")
     loaded = [dpglm.load_release(path) for path in releases]
-    if not quiet and sys.stderr.isatty():
-        typer.echo("fitting; the first fit of a kind compiles, about half a minute ...", err=True)
-    with warnings.catch_warnings():
+    with (
+        warnings.catch_warnings(),
+        counting("sampling (the first fit of a kind compiles for half a minute)", quiet or as_json) as progress,
+    ):
         warnings.simplefilter("ignore", dpglm.FitWarning)  # printed below as notes
         fitted = dpglm.fit(
             loaded, link=link, dispersion=dispersion, method=method, draws=draws, chains=chains, seed=seed,
-            progress=False if quiet else None,
+            progress=progress or False,
         )  # fmt: skip
     summary = fitted.summary(prob=prob)
     fitted.save(output)

@@ -1,11 +1,11 @@
-"""What the commands share: refusing a wrong file before any work, writing all or nothing, a spinner, small tables."""
+"""What the commands share: refusing a wrong file before any work, writing all or nothing, progress, small tables."""
 
 from __future__ import annotations
 
 import os
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def kind_of(path: Path) -> str | None:
         if head.startswith(b"PK"):
             with zipfile.ZipFile(path) as archive:
                 return "a fit" if "facts.npy" in archive.namelist() else None
-    except (OSError, zipfile.BadZipFile):
+    except Exception:  # readers of archives fail in many ways on a damaged file
         return None
     if head.startswith(b"SQLite format 3\0"):
         return "a ledger"
@@ -96,6 +96,24 @@ def working(what: str, quiet: bool) -> Iterator[None]:
     with bar:
         bar.add_task(what, total=None)
         yield
+
+
+@contextmanager
+def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of rows or draws with the time left, on a terminal; None elsewhere. It is gone when the work is done."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(what, total=None)  # known at the first call: it depends on the number of stages
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

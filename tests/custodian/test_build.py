@@ -14,7 +14,7 @@ import pytest
 
 import dpglm
 from dpglm.centring import Centring
-from dpglm.custodian import build
+from dpglm.custodian import build, passes
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise, OperatingSystemNoise
 from dpglm.release_file import read_release
@@ -97,7 +97,7 @@ def test_a_bug_in_the_rows_code_says_nothing_about_rows(table, ledger, monkeypat
     def broken(batch, *_):
         raise ValueError(f"cannot handle {batch.column(1)[0]}")
 
-    monkeypatch.setattr(build, "fixed_point_rows", broken)
+    monkeypatch.setattr(passes, "fixed_point_rows", broken)
     with pytest.raises(dpglm.FileError) as caught:
         made(table, ledger, OperatingSystemNoise())
     shown = "".join(traceback.format_exception(caught.value))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpglm.centring import Centring
-from dpglm.custodian import build, centred_rows, tables
+from dpglm.custodian import build, centred_rows, files, passes, tables
 from dpglm.custodian.build import build_release
 from dpglm.custodian.centred_rows import centred_sums
 from dpglm.custodian.mechanism import calibrate
@@ -345,7 +345,7 @@ def test_uneven_batches_and_shuffled_rows(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("workers", [1, 3, 16])
 def test_thread_counts(workers: int, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_WORKERS", workers)
+    monkeypatch.setattr(passes, "_WORKERS", workers)
     monkeypatch.setattr(tables, "BATCH_ROWS", 5)
     assert integers(patients(), case) == expected(case)
 
@@ -360,7 +360,7 @@ def test_many_rows(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(tables, "BATCH_ROWS", 100_000)
     assert integers(table.combine_chunks(), case, rows) == whole
     monkeypatch.setattr(tables, "BATCH_ROWS", 3001)
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 2**17)
+    monkeypatch.setattr(files, "_CSV_BLOCK_BYTES", 2**17)
     assert integers(tmp_path / "t.csv", case, rows) == whole
     assert integers(table.take(np.random.default_rng(15).permutation(rows)), case, rows) == whole
 
@@ -379,12 +379,12 @@ def stage_integers(table: Any, case: Case, rows: int = ROWS) -> Integers:
         Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), 2.5, 6.0, 1.4, 4.0), mechanism.grid
     )
     source = tables.open_table(table, design.table_columns).repeatable()
-    passes = {
-        build.exact_sums(source, design, mechanism, lambda batch: centred_sums(batch, design, centring)).values
+    seen = {
+        passes.exact_sums(source, design, mechanism, lambda batch: centred_sums(batch, design, centring)).values
         for _ in range(2)  # each stage reads the table once more
     }
-    assert len(passes) == 1
-    return passes.pop()
+    assert len(seen) == 1
+    return seen.pop()
 
 
 @lru_cache
@@ -410,7 +410,7 @@ def test_batches_threads_and_order_in_a_later_stage(case: Case, monkeypatch: pyt
     shuffled = patients().take(np.random.default_rng(16).permutation(ROWS))
     for batch_rows, workers in ((1, 4), (64, 16), (699, 3), (100_000, 1)):
         monkeypatch.setattr(tables, "BATCH_ROWS", batch_rows)
-        monkeypatch.setattr(build, "_WORKERS", workers)
+        monkeypatch.setattr(passes, "_WORKERS", workers)
         assert stage_integers(shuffled, case) == expected_stage(case)
 
 

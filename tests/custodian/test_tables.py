@@ -19,7 +19,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from dpglm.custodian import tables
+from dpglm.custodian import files, tables
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 from dpglm.custodian.tables import open_table
@@ -111,7 +111,7 @@ def test_the_suffix_decides_the_delimiter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block_bytes", [2**9, 2**12, 2**24])
 def test_odd_lines_are_counted_across_blocks(block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(files, "_CSV_BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(tables, "BATCH_ROWS", 1000)
     chance = random.Random(11)
     good, odd = ["1,x", "2,zé", '3,"y\ny"'], ["1", "1,x,y", "ÿ,,,", " "]
@@ -125,7 +125,7 @@ def test_odd_lines_are_counted_across_blocks(block_bytes: int, tmp_path: Path, m
 
 def test_bytes_that_are_not_utf8_far_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every place of a broken character relative to the borders of blocks."""
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr(files, "_CSV_BLOCK_BYTES", 64)
     for padding in range(70):
         body = (
             b"1," + b"q" * padding + b"\xe6\x97\n" + "2,zé\n3,日\xff\n".encode("latin-1", "replace") + "4,zé\n".encode()
@@ -153,7 +153,7 @@ def test_bytes_become_utf8_of_the_same_length_in_reads_that_are_never_too_long(s
         b"\xed\xa0\x80",
     ]
     content = b"".join(chance.choice(pieces) for _ in range(2000))
-    stream, parts = tables._Utf8(io.BytesIO(content)), []
+    stream, parts = files._Utf8(io.BytesIO(content)), []
     while part := stream.read(size):
         assert size < 0 or len(part) <= size
         parts.append(part)
@@ -255,7 +255,7 @@ def test_number_of_rows_where_a_header_states_it(tmp_path: Path) -> None:
 )
 def test_what_is_no_table_is_refused(table: Any) -> None:
     with pytest.raises(
-        InputError, match="must be a path, a pandas DataFrame or something that exports an Arrow stream"
+        InputError, match="must be a path, a pandas or Spark DataFrame or something that exports an Arrow stream"
     ):
         open_table(table, COLUMNS)
 

@@ -8,11 +8,8 @@ again, from where the noisy earlier ones point to. At the end the finished relea
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -28,11 +25,12 @@ from dpglm.custodian.centred_rows import centred_sums, exact_multipliers
 from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.mechanism import Mechanism, monomial_stddevs
 from dpglm.custodian.noise import NoiseSource, OperatingSystemNoise, add_noise
-from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
+from dpglm.custodian.passes import Counter, Progress, check_rows, exact_sums
+from dpglm.custodian.rows import FixedPointRows
 from dpglm.custodian.stages import CentredNoise, Plan, plan_stages
 from dpglm.custodian.sums import BlockSums, block_sums
-from dpglm.custodian.tables import Source, open_table
-from dpglm.errors import DpglmError, FileError, InputError
+from dpglm.custodian.tables import open_table
+from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
 from dpglm.grid import Grid
 from dpglm.release_file import Block, LedgerFact, Release, Stage
@@ -41,7 +39,6 @@ from dpglm.schema import Schema
 if TYPE_CHECKING:
     from dpglm.analyst.looks import FirstLook
 
-_WORKERS = min(4, os.cpu_count() or 1)
 _LIBRARIES = ("numpy", "pyarrow", "opendp", "dp-accounting")
 
 
@@ -58,13 +55,15 @@ def release(
     allocation: str = "auto",
     statistics: Any = "full",
     stages: int | str = 1,
+    progress: Progress | None = None,
 ) -> Release:
     """Turn a sensitive table into one noisy, self-describing release.
 
     Parameters
     ----------
     table
-        A path (CSV, Parquet, a folder of them), a pandas DataFrame, or anything that exports an Arrow stream.
+        A path (CSV, Parquet, a folder of them), a pandas or Spark DataFrame, anything that exports an Arrow stream, or
+        a function that returns a new such stream at every call. Only a stream by itself, with several stages, is held.
     formula
         ``"y ~ a + b + a:b"`` over columns declared in the schema.
     schema
@@ -84,6 +83,8 @@ def release(
     stages
         1, 2, 3 or "auto": how many looks at the table share the budget. Later looks start from what earlier ones
         showed; they are sharper, and right also where predictors are far from Gaussian. Each reads the table once more.
+    progress
+        Called with the rows done and the rows of all stages, at points that depend on the number of rows alone.
 
     Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill;
     numbers are clamped; rows are never dropped. A table with another number of rows than declared is refused before
@@ -91,7 +92,7 @@ def release(
     """
     return build_release(
         table, formula, schema, family, epsilon, delta, ledger, radius, allocation, statistics,
-        OperatingSystemNoise(), stages,
+        OperatingSystemNoise(), stages, progress,
     )  # fmt: skip
 
 
@@ -108,18 +109,20 @@ def build_release(
     statistics: object,
     noise: NoiseSource,
     stages: object = 1,
+    progress: Progress | None = None,
 ) -> Release:
     """``release`` with its noise as an argument, which only tests have a use for."""
     design = build_design(formula, as_schema(schema), family)
     plan = plan_stages(design, epsilon, delta, radius, allocation, statistics, stages)
     book = _open_ledger(ledger, design, plan)
     source = open_table(table, design.table_columns)
-    _check_rows(source.num_rows, design)
+    check_rows(source.num_rows, design)
     # From here on rows are read; only their number, which is public, may lead to an error.
     if plan.later:
         source = source.repeatable()
     first = plan.first
-    sums = exact_sums(source, design, first, lambda rows: block_sums(rows, first.blocks))
+    counter = Counter(progress, design.schema.dataset.rows * len(plan.mus))
+    sums = exact_sums(source, design, first, partial(block_sums, blocks=first.blocks), counter)
     identity = uuid.uuid4().hex
     fact = _spend(book, identity, design, plan)
     result = Release(
@@ -138,7 +141,7 @@ def build_release(
         from dpglm.analyst.looks import first_looks
 
         def look(sums_of: Callable[[FixedPointRows], BlockSums]) -> BlockSums:
-            return exact_sums(source, design, first, sums_of)
+            return exact_sums(source, design, first, sums_of, counter)
 
         result = add_stages(result, first_looks([result])[0], plan, look, noise)
     if book is not None:
@@ -177,40 +180,6 @@ def _on_grid(centring: Centring, grid: Grid) -> Centring:
     return replace(centring, centre=tuple(centre.tolist()), whitening=tuple(map(tuple, whitening.tolist())))
 
 
-def exact_sums(
-    source: Source, design: Design, mechanism: Mechanism, sums_of: Callable[[FixedPointRows], BlockSums]
-) -> BlockSums:
-    """The exact integers of all rows. Batches are summed by a few threads; integers add up in any order."""
-
-    def one_batch(batch: Any) -> BlockSums:
-        return sums_of(fixed_point_rows(batch, design, mechanism.grid, mechanism.radius))
-
-    total: BlockSums | None = None
-    try:
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            for sums in _in_flight(pool, one_batch, source.batches()):
-                total = sums if total is None else total + sums
-    except DpglmError:
-        raise
-    except Exception:
-        # No row can lead here by design; if one ever does, its content must not be in the message.
-        raise FileError("table", "(its rows)", "could not be processed", "report this: it is a bug of dpglm") from None
-    _check_rows(0 if total is None else total.num_rows, design)
-    assert total is not None  # at least one row is declared
-    return total
-
-
-def _in_flight(pool: ThreadPoolExecutor, function: Any, items: Iterable[Any]) -> Iterator[Any]:
-    """Map over a stream with a bounded number of items in memory."""
-    waiting: deque[Future[Any]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > 2 * _WORKERS:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
 def as_schema(schema: object) -> Schema:
     """A Schema, a dict of its shape, or the path of its file."""
     if isinstance(schema, Schema):
@@ -231,12 +200,6 @@ def _open_ledger(ledger: object, design: Design, plan: Plan) -> Ledger | None:
     book.check_dataset(design.schema.dataset)
     book.check_affordable(sum(Fraction(mu * mu) for mu in plan.mus))
     return book
-
-
-def _check_rows(found: int | None, design: Design) -> None:
-    declared = design.schema.dataset.rows
-    if found is not None and found != declared:
-        raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
 
 
 def _spend(book: Ledger | None, identity: str, design: Design, plan: Plan) -> LedgerFact | None:

@@ -1,0 +1,187 @@
+"""Tables that memory does not hold: Spark, folders, and rows that are generated while they are read.
+
+    python benchmarks/scale_rows.py [--rows 10000000] [--generated 100000000] [--folder FOLDER] [--only spark ...]
+
+Noise comes from a seed, so that two releases of the same sums hold the same integers; none of them is private. What is
+measured runs in processes of its own, so that peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from machine import RESULTS, save
+from scale_spark import spark_part, speculation_part
+from scale_tables import FILES, SEED, columns_of, made, names, schema_of, timed, write_folder
+
+BATCH = 2**16
+PARTS = ("spark", "speculation", "folder", "generated")
+
+
+def usage() -> tuple[float, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def measured(table: Any, rows: int, stages: int, noise: Any = None) -> dict[str, Any]:
+    few = {name: np.zeros(10, dtype=values.dtype) for name, values in columns_of(10, 0).items()}
+    import pandas as pd
+
+    made(pd.DataFrame(few), 10)  # libraries load here
+    before, _ = usage()
+    seconds, integers = timed(made, table, rows, stages, noise)
+    processor, peak = usage()
+    return {
+        "seconds": seconds, "processor_seconds": processor - before, "peak_mib": round(peak), "integers": integers
+    }  # fmt: skip
+
+
+def folder_pass(table: str, rows: int, cores: int) -> dict[str, Any]:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    result = measured(table, rows, 1)
+    return {**result, "integers": hash(tuple(result["integers"]))}
+
+
+@dataclass
+class Generated:
+    """Rows that exist only while they are read. Adds up two columns as it makes them, in Python integers."""
+
+    rows: int
+    exponent: int
+    totals: list[int] = field(default_factory=list)
+
+    def __call__(self) -> Any:
+        import pyarrow as pa
+
+        first = pa.record_batch(columns_of(1, 0))
+        return pa.RecordBatchReader.from_batches(first.schema, self.batches())
+
+    def batches(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        self.totals[:] = [0, 0, 0]
+        for number, start in enumerate(range(0, self.rows, BATCH)):
+            columns = columns_of(min(BATCH, self.rows - start), number)
+            whole = np.rint(columns["x0"] * 2.0**self.exponent).astype(np.int64)
+            sign = 2 * columns["y"] - 1
+            self.totals[0] += int(whole.sum())
+            self.totals[1] += int(whole @ whole)
+            self.totals[2] += int(whole @ sign) << self.exponent
+            yield pa.record_batch(columns)
+
+
+def generated_pass(rows: int, stages: int) -> dict[str, Any]:
+    """Seconds and memory of a release without noise, and whether its totals are those of Python integers."""
+    import dpglm
+    from dpglm.custodian.mechanism import calibrate
+    from dpglm.custodian.noise import FixedNoise
+    from dpglm.formula import build_design
+
+    design = build_design("y ~ " + " + ".join(names()), dpglm.Schema.from_dict(schema_of(rows)), "logistic")
+    mechanism = calibrate(design, 1.0, 1e-6, None, "auto", "full")
+    source = Generated(rows, mechanism.grid.exponent)
+    result = measured(source, rows, stages, FixedNoise(0) if stages == 1 else None)
+    integers = dict(zip(((b.y_power, b.degree) for b in mechanism.blocks), result.pop("integers"), strict=False))
+    largest = rows * 4**mechanism.grid.exponent  # of the column that is 1 in every row
+    exact = [integers[0, 1][0], integers[0, 2][0], integers[1, 1][0], integers[0, 2][-1]] == [*source.totals, largest]
+    if stages == 1:
+        assert exact, "a total is not that of Python integers"
+        result |= {"totals_are_exact": exact, "largest_total": str(integers[0, 2][-1])}
+    return result | {"rows": rows, "stages": stages}
+
+
+def in_a_process(*arguments: object) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--inner", *map(str, arguments)]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}  # integers are compared by their hash
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return json.loads(done.stdout)
+
+
+def folder_part(table: Path, rows: int) -> dict[str, Any]:
+    others = os.getloadavg()[0]  # processes that wanted a core meanwhile, or shortly before
+    runs = [{cores: in_a_process("folder", table, rows, cores) for cores in (1, 2)} for _ in range(3)]
+    assert len({run[cores]["integers"] for run in runs for cores in run}) == 1
+    best = {cores: min((run[cores] for run in runs), key=lambda run: run["seconds"]) for cores in (1, 2)}
+    return {
+        "rows": rows,
+        "files": FILES,
+        "seconds_one_core": round(best[1]["seconds"], 2),
+        "seconds_two_cores": round(best[2]["seconds"], 2),
+        "cores_at_work": round(best[2]["processor_seconds"] / best[2]["seconds"], 2),
+        "others": round(others, 1),
+        "peak_mib": max(run[2]["peak_mib"] for run in runs),
+    }
+
+
+def generated_part(many: int) -> dict[str, Any]:
+    few = 1_000_000
+    runs = [in_a_process("generated", few, 1) for _ in range(3)]
+    long = in_a_process("generated", many, 1)
+    runs += [in_a_process("generated", few, 1) for _ in range(2)]
+    staged = in_a_process("generated", many // 10, 2)
+    seconds, processor = (median(run[kind] for run in runs) for kind in ("seconds", "processor_seconds"))
+    ratio = (few / seconds) / (many / long["seconds"])
+    return {
+        "few": {"rows": few, "seconds": round(seconds, 3), "processor_seconds": round(processor, 3), "runs": len(runs)},
+        "many": {
+            **long,
+            "seconds": round(long["seconds"], 1),
+            "processor_seconds": round(long["processor_seconds"], 1),
+        },
+        "staged": {kind: round(staged[kind], 1) for kind in ("rows", "stages", "seconds", "peak_mib")},
+        "throughput_ratio": round(ratio, 2),
+        "processor_ratio": round((long["processor_seconds"] / many) / (processor / few), 2),
+        "few_peak_mib": max(run["peak_mib"] for run in runs),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--generated", type=int, default=100_000_000)
+    parser.add_argument("--folder", type=Path, help="where the table is written for a while; default: a temporary one")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--inner", nargs="+")
+    arguments = parser.parse_args()
+    if arguments.inner:
+        kind, *rest = arguments.inner
+        if kind == "folder":
+            result = folder_pass(rest[0], int(rest[1]), int(rest[2]))
+        else:
+            result = generated_pass(*map(int, rest))
+        print(json.dumps(result))
+        return
+    kept = RESULTS / "scale_rows.json"
+    results = json.loads(kept.read_text())["results"] if kept.exists() else {}
+    rows = arguments.rows // FILES * FILES
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        table = Path(folder) / "table"
+        if set(arguments.only) != {"generated"}:
+            write_folder(table, rows)
+        for part in arguments.only:
+            if part in ("spark", "speculation") and shutil.which("java") is None:
+                print(f"no Java: {part} is left out")
+                continue
+            results[part] = generated_part(arguments.generated) if part == "generated" else PASSES[part](table, rows)
+            print(part, json.dumps(results[part]), flush=True)
+            save("scale_rows", {**results, "seed": SEED})
+
+
+PASSES = {"spark": spark_part, "speculation": speculation_part, "folder": folder_part}
+
+if __name__ == "__main__":
+    main()

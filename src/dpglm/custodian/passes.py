@@ -1,0 +1,116 @@
+"""One pass over a table: the exact sums of all its rows, by the threads of this machine or by Spark.
+
+Guarantee: every row is counted once, and the sums are the same integers whoever adds them up. Nothing but the number
+of rows, which is public, can be told from an error, or from what ``Counter`` shows while the pass runs.
+
+A table is never held: a few batches are in memory at a time, whatever its size. Threads, not processes, which would
+have to be sent the rows: NumPy and Arrow let go of Python's lock while they work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dpglm.custodian.mechanism import Mechanism
+from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
+from dpglm.custodian.spark import SparkSource
+from dpglm.custodian.sums import BlockSums
+from dpglm.custodian.tables import BATCH_ROWS, Source
+from dpglm.errors import DpglmError, FileError, InputError
+from dpglm.formula import Design
+from dpglm.grid import Grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Progress = Callable[[int, int], None]  # rows that are done, of all rows of all stages
+
+_WORKERS = min(4, os.cpu_count() or 1)
+
+
+@dataclass
+class Counter:
+    """Rows done, over all stages, told to ``progress`` at every ``BATCH_ROWS``-th row and at the last.
+
+    The calls depend on the number of rows alone: batches of a CSV file, whose sizes depend on the length of its lines,
+    cannot be told from them. Rows beyond the declared ones, which lead to an error, are not told.
+    """
+
+    progress: Progress | None
+    total: int
+    done: int = 0
+    shown: int = 0
+
+    def add(self, rows: int) -> None:
+        """So many more rows are done."""
+        self.done = min(self.done + rows, self.total)
+        while self.progress is not None and self.shown < self.total:
+            following = min(self.shown + BATCH_ROWS, self.total)
+            if following > self.done:
+                return
+            self.shown = following
+            self.progress(self.shown, self.total)
+
+
+def exact_sums(
+    source: Source,
+    design: Design,
+    mechanism: Mechanism,
+    sums_of: Callable[[FixedPointRows], BlockSums],
+    counter: Counter | None = None,
+) -> BlockSums:
+    """The exact integers of all rows: one pass. Another number of rows than declared is an error."""
+    of_batch = partial(
+        batch_sums, design=design, grid=mechanism.grid, radius=mechanism.radius, sums_of=sums_of
+    )  # every part of it can be pickled, so that it can travel to where the rows are
+    parts = source.sums(of_batch) if isinstance(source, SparkSource) else _by_threads(of_batch, source.batches())
+    total: BlockSums | None = None
+    for part in _without_content(parts):
+        total = part if total is None else total + part
+        if counter is not None:
+            counter.add(part.num_rows)
+    check_rows(0 if total is None else total.num_rows, design)
+    assert total is not None  # at least one row is declared
+    return total
+
+
+def batch_sums(
+    batch: pa.RecordBatch, design: Design, grid: Grid, radius: float, sums_of: Callable[[FixedPointRows], BlockSums]
+) -> BlockSums:
+    """What one batch contributes: the only way, on every engine, from cells to integers."""
+    return sums_of(fixed_point_rows(batch, design, grid, radius))
+
+
+def check_rows(found: int | None, design: Design) -> None:
+    """Refuse a table with another number of rows than declared; None is not known yet."""
+    declared = design.schema.dataset.rows
+    if found is not None and found != declared:
+        raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
+
+
+def _without_content(parts: Iterator[BlockSums]) -> Iterator[BlockSums]:
+    """No row can lead to an error here by design; if one ever does, its content must not be in the message."""
+    try:
+        yield from parts
+    except DpglmError:
+        raise
+    except Exception:
+        raise FileError("table", "(its rows)", "could not be processed", "report this: it is a bug of dpglm") from None
+
+
+def _by_threads(function: Callable[[Any], BlockSums], batches: Iterable[Any]) -> Iterator[BlockSums]:
+    """A function of every batch, in a few threads, with a bounded number of batches in memory."""
+    waiting: deque[Future[BlockSums]] = deque()
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        for batch in batches:
+            waiting.append(pool.submit(function, batch))
+            if len(waiting) > 2 * _WORKERS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,458 @@
+"""Spark gives the integers of a single machine: whatever the columns, and although tasks fail, die and are repeated.
+
+One real Spark is started for this file, in this process's Java: two cores, and four attempts a task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpglm
+from dpglm.blocks import BlockShape
+from dpglm.centring import Centring
+from dpglm.cli import main
+from dpglm.custodian import build, spark
+from dpglm.custodian.build import build_release
+from dpglm.custodian.centred_rows import centred_sums
+from dpglm.custodian.mechanism import calibrate
+from dpglm.custodian.noise import FixedNoise
+from dpglm.custodian.passes import exact_sums
+from dpglm.custodian.sums import BlockSums
+from dpglm.custodian.tables import open_table
+from dpglm.errors import FileError, InputError
+from dpglm.formula import build_design
+from dpglm.schema import Schema
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    pytest.skip("Spark needs Java 17 or newer, and there is none", allow_module_level=True)
+
+ROWS = 3000
+SECRET = "hunter2"
+ROOT = Path(__file__).parent.parent.parent
+CASES = [
+    ("sick ~ `a.b` + site + dose", "logistic", None),
+    ("visits ~ `a.b` * arm + site", "poisson", None),
+    ("score ~ `a.b` + Arm + site", "linear", 1.1),
+]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Java's standard error goes."""
+    return tmp_path_factory.mktemp("log") / "stderr"
+
+
+@pytest.fixture(scope="module")
+def session(log: Path) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    def quietly(step: Callable[[], Any]) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # how Spark starts and stops is its own affair
+            return step()
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.caseSensitive": "true",  # the table has an arm and an Arm
+        # To compile much for a few small jobs does not pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    kept = os.dup(2)
+    with log.open("wb") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2,4]").config(map=settings)
+        os.dup2(stream.fileno(), 2)
+        try:
+            started = quietly(builder.getOrCreate)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        yield started
+        quietly(started.stop)
+
+
+def schema(rows: int = ROWS) -> Schema:
+    return Schema.from_dict(
+        {
+            "dataset": {"name": "patients", "rows": rows},
+            "columns": {
+                "a.b": {"type": "numeric", "lower": 20, "upper": 90, "fill": 31},
+                "site": {"type": "categorical", "levels": ["north", "süd", "east"], "fill": "east"},
+                "dose": {"type": "numeric", "lower": 0, "upper": 1},
+                "arm": {"type": "binary", "levels": [1, 2], "fill": 1},
+                "Arm": {"type": "binary", "levels": [False, True], "fill": False},
+                "sick": {"type": "binary", "levels": ["no", "yes"], "fill": "no"},
+                "visits": {"type": "count", "upper": 9},
+                "score": {"type": "numeric", "lower": -5, "upper": 15},
+            },
+        }
+    )
+
+
+def patients(rows: int = ROWS) -> pa.Table:
+    """Every type that Spark and Arrow share, with cells that are missing, infinite, too large or unknown."""
+    rng = np.random.default_rng(21)
+
+    def some_missing(values: Any, kind: pa.DataType) -> pa.Array:
+        return pa.array([None if rng.random() < 0.05 else value for value in values], kind)
+
+    age = rng.normal(60, 30, rows)
+    age[::97] = np.nan
+    age[::101] = np.inf
+    return pa.table(
+        {
+            "a.b": some_missing(age, pa.float64()),
+            "site": some_missing(rng.choice(["north", "süd", "east", "west"], rows).tolist(), pa.string()),
+            "dose": some_missing(
+                [Decimal(n) / 100 for n in rng.integers(-20, 120, rows).tolist()], pa.decimal128(9, 2)
+            ),
+            "arm": some_missing(rng.integers(0, 4, rows).tolist(), pa.int8()),
+            "Arm": some_missing((rng.random(rows) < 0.3).tolist(), pa.bool_()),
+            "sick": some_missing(rng.choice([b"no", b"yes", b"Yes"], rows).tolist(), pa.binary()),
+            "visits": some_missing(rng.poisson(3, rows).tolist(), pa.int64()),
+            "score": some_missing(rng.normal(3, 9, rows).astype(np.float32).tolist(), pa.float32()),
+            "when": pa.array(np.zeros(rows), pa.float64()).cast(pa.int32()).cast(pa.date32()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("spark") / "patients"
+    path.mkdir()
+    for number, start in enumerate(range(0, ROWS, 1100)):
+        pq.write_table(patients().slice(start, 1100), path / f"part-{number}.parquet", row_group_size=400)
+    pq.write_table(patients().slice(0, 0), path / "part-9.parquet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def frame(session: Any, folder: Path) -> Any:
+    return session.read.parquet(str(folder))
+
+
+Integers = list[tuple[int, ...]]
+
+
+def integers(table: Any, case: tuple[str, str, float | None] = CASES[0], rows: int = ROWS) -> Integers:
+    formula, family, radius = case
+    release = build_release(
+        table, formula, schema(rows), family, 1.0, 1e-6, None, radius, "equal", "full", FixedNoise(5)
+    )
+    return [block.integers for block in release.blocks]
+
+
+@contextlib.contextmanager
+def pandas_of_any_version() -> Iterator[None]:
+    """What the tests themselves ask of Spark; dpglm's own calls must warn of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+# The same integers
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_the_integers_of_a_single_machine(frame: Any, case: tuple[str, str, float | None]) -> None:
+    assert integers(frame, case) == integers(patients(), case)
+
+
+def test_partitions_and_batches_make_no_difference(session: Any, frame: Any) -> None:
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
+    try:
+        assert integers(frame.repartition(5)) == integers(patients())
+    finally:
+        session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_one_other_cell_is_seen(frame: Any) -> None:
+    """These comparisons can fail: a small change of one cell changes the integers."""
+    age = next(age for age in patients()["a.b"].to_pylist() if age is not None and 30 < age < 80)
+    changed = f"if(`a.b` = double('{age!r}'), `a.b` + 0.01, `a.b`) as `a.b`"
+    assert integers(frame.selectExpr(changed, "site", "dose", "sick")) != integers(patients())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_a_later_stage(frame: Any, case: tuple[str, str, float | None]) -> None:
+    formula, family, radius = case
+    design = build_design(formula, schema(), family)
+    mechanism = calibrate(design, 1.0, 1e-6, radius, "equal", "full")
+    size = len(design.coefficient_names)
+    rng = np.random.default_rng(size)
+    centre, whitening = rng.normal(size=size), rng.normal(size=(size, size)) * 2
+    centring = build._on_grid(
+        Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), 2.5, 6.0, 1.4, 4.0), mechanism.grid
+    )
+    seen = {
+        exact_sums(
+            open_table(table, design.table_columns).repeatable(),
+            design,
+            mechanism,
+            partial(centred_sums, design=design, centring=centring),
+        )
+        for table in (frame, patients())
+    }
+    assert len(seen) == 1
+
+
+def test_integers_beyond_64_bits_come_back_whole(frame: Any) -> None:
+    design = build_design(CASES[0][0], schema(), "logistic")
+    mechanism = calibrate(design, 1.0, 1e-6, None, "equal", "full")
+
+    def large(rows: Any) -> BlockSums:
+        return BlockSums((BlockShape(0, 1),), ((3 * 2**70 * rows.num_rows, -(10**40) * rows.num_rows),), rows.num_rows)
+
+    total = exact_sums(open_table(frame, design.table_columns), design, mechanism, large)
+    assert total.values == ((3 * 2**70 * ROWS, -(10**40) * ROWS),)
+
+
+# Every partition once
+
+
+def test_tasks_that_fail_or_die_count_once(session: Any, frame: Any, tmp_path: Path) -> None:
+    """First attempts stop half-way: the first partition's by an error, the second's because its process is killed."""
+    ledger_of_attempts = str(tmp_path)
+
+    def unlucky(batches: Any) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition, attempt = context.partitionId(), context.attemptNumber()
+        for number, batch in enumerate(batches):
+            name = f"{partition}-{context.taskAttemptId()}-{number}-{batch.num_rows}"
+            Path(ledger_of_attempts, name).touch()
+            yield batch
+            if attempt == 0 and partition == 0:
+                raise RuntimeError("half-way")
+            if attempt == 0 and partition == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        with pandas_of_any_version():
+            plain = frame.repartition(3).toDF(*(f"c{number}" for number in range(len(frame.columns))))
+            risky = plain.mapInArrow(unlucky, plain.schema).toDF(*frame.columns)
+        assert integers(risky) == integers(patients())
+    finally:
+        session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    seen = [tuple(map(int, path.name.split("-"))) for path in tmp_path.iterdir()]
+    attempts = {partition: {seen[1] for seen in seen if seen[0] == partition} for partition in range(3)}
+    assert [len(attempts[partition]) for partition in range(3)] == [2, 2, 1]
+    # A pass that added up what every attempt read would count these rows twice.
+    assert sum(rows for *_, rows in seen) > ROWS
+
+
+# Mistakes, each in one line, and nothing about a cell anywhere
+
+
+def refused(table: Any, kind: type[Exception] = InputError, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        integers(table, **options)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_headers_are_checked_as_on_a_single_machine(frame: Any) -> None:
+    for expressions in (
+        ["site", "dose", "sick"],
+        ["`a.b`", "site", "dose", "sick", "dose + 1 as dose"],
+        ["when as `a.b`", "site", "dose", "sick"],
+        ["array(1) as `a.b`", "site", "dose", "sick"],
+    ):
+        selected = frame.selectExpr(*expressions)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            local = selected.limit(3).toArrow()
+        assert refused(selected) == refused(local)
+    assert "has type interval" in refused(frame.selectExpr("make_interval(1) as `a.b`", "site", "dose", "sick"))
+
+
+def test_another_number_of_rows_is_refused(frame: Any) -> None:
+    assert refused(frame, rows=ROWS - 1) == refused(patients(), rows=ROWS - 1)
+    assert "the table has 0 rows" in refused(frame.where("false"))
+
+
+def test_random_columns_are_refused_where_they_are_needed(frame: Any) -> None:
+    assert "holds a random column" in refused(frame.selectExpr("90 * rand() as `a.b`", "site", "dose", "sick"))
+    assert "holds a random column" in refused(frame.where("rand() < 0.5"))
+    assert integers(frame.selectExpr("*", "uuid() as key")) == integers(patients())
+
+
+@pytest.fixture
+def said(session: Any) -> Iterator[list[str]]:
+    """What pyspark's own loggers say."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [spark._python_logger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield heard
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+BROKEN: dict[str, Callable[[Any], Any]] = {
+    "a cast that fails": lambda frame: frame.selectExpr(
+        f"cast(concat('{SECRET}', dose) as double) as `a.b`", "site", "dose", "sick"
+    ),
+    "an error of the user's own": lambda frame: frame.selectExpr(
+        f"if(dose is null, raise_error(concat('{SECRET}', site)), 1.0) as `a.b`", "site", "dose", "sick"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_job_that_fails_is_one_line_that_quotes_nothing(
+    frame: Any, log: Path, name: str, said: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = log.stat().st_size
+    line = refused(BROKEN[name](frame), FileError)
+    assert line.startswith("table = a Spark DataFrame: its Spark job did not finish; try its .count()")
+    assert capfd.readouterr().err == ""
+    assert said == []
+    assert log.read_bytes()[before:] == b""
+
+
+def test_spark_alone_would_quote_the_cell(
+    session: Any, frame: Any, log: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silence is dpglm's doing, and it ends with the pass."""
+    with monkeypatch.context() as patch:
+        patch.setattr(spark, "_silent", contextlib.nullcontext)
+        refused(BROKEN["a cast that fails"](frame), FileError)
+    assert SECRET in log.read_text()
+    assert SECRET in said[0]
+    before = log.stat().st_size
+    session.sparkContext._jvm.org.slf4j.LoggerFactory.getLogger("org.apache.spark").error("heard again")
+    assert b"heard again" in log.read_bytes()[before:]
+
+
+def test_a_bug_on_an_executor_says_nothing_about_rows(
+    frame: Any, log: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(rows: Any, **_: Any) -> BlockSums:
+        raise ValueError(f"{SECRET}: {rows.x[0, 0]}")
+
+    before = log.stat().st_size
+    monkeypatch.setattr(build, "block_sums", broken)
+    assert "its Spark job did not finish" in refused(frame, FileError)
+    assert log.read_bytes()[before:] == b""
+    assert SECRET not in capfd.readouterr().err
+
+
+def test_another_version_on_the_executors_is_refused(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "version", lambda name: "9.9")
+    assert re.search(r"^dpglm = \S+: is installed on the executors, and 9.9 on the driver", refused(frame))
+
+
+# The other ways in
+
+
+def test_check_counts_the_same(frame: Any) -> None:
+    assert dpglm.check(frame, schema()) == dpglm.check(patients(), schema())
+
+
+def command(table: object, output: Path, *options: str) -> list[str]:
+    (output.parent / "t.toml").write_text(schema().to_toml())
+    return [
+        "release", str(table), "--schema", str(output.parent / "t.toml"), "--formula", CASES[0][0],
+        "--family", "logistic", "--epsilon", "1", "--delta", "1e-6", "--no-ledger", "--output", str(output), *options,
+    ]  # fmt: skip
+
+
+def run(arguments: list[str]) -> object:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    return stopped.value.code
+
+
+@pytest.mark.usefixtures("frame")
+def test_the_command_line_reads_a_path_with_spark(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpglm.custodian.build.OperatingSystemNoise", lambda: FixedNoise(5))
+    output = tmp_path / "r.json"
+    assert run(command(folder, output, "--engine", "spark", "--allocation", "equal", "--quiet")) == 0
+    assert [block.integers for block in dpglm.load_release(output).blocks] == integers(patients())
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("session")
+@pytest.mark.parametrize(
+    ("table", "engine", "line"),
+    [
+        ("none", "spark", "none: cannot be read by Spark; check the path"),
+        ("patients.csv", "spark", "must be Parquet or ORC for Spark, not CSV"),
+        ("patients", "sparc", "engine = sparc: must be local or spark"),
+    ],
+)
+def test_mistakes_at_the_command_line(
+    table: str, engine: str, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command(tmp_path / table, tmp_path / "r.json", "--engine", engine)) == 1
+    error = capfd.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_without_java_or_pyspark_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": "/nowhere"}
+    asked = [sys.executable, "-m", "dpglm.cli", *command(tmp_path / "t", tmp_path / "r.json", "--engine", "spark")]
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("engine = spark: cannot be started; check with `java -version`")
+    assert done.stderr.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(InputError, match="needs pyspark, which is not installed"):
+        spark.read_with_spark("t")
+
+
+def test_pyspark_is_imported_only_for_spark(tmp_path: Path) -> None:
+    pq.write_table(patients(), tmp_path / "t.parquet")
+    code = f"from dpglm.cli import main; import sys; sys.argv[1:] = {command(tmp_path / 't.parquet', tmp_path / 'r')!r}"
+    code += "\ntry: main()\nfinally: print([name for name in sys.modules if name.startswith('pyspark')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.endswith("\n[]\n"), done.stderr
+
+
+@pytest.mark.usefixtures("session")
+def test_the_documented_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows it as text, because Java is not everywhere."""
+    from dpglm import demo
+
+    (code,) = re.findall(r"```text\n(# Spark\n.*?)```", (ROOT / "docs/custodian.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.Table.from_pandas(demo.simulated_table()), "patients.parquet")
+    Path("patients.toml").write_text(demo.SCHEMA)
+    names: dict[str, Any] = {"dpglm": dpglm, "schema": Schema.load("patients.toml")}
+    names["ledger"] = dpglm.Ledger.create("p.ledger", names["schema"].dataset, epsilon=3, delta=1e-6)
+    code = code.replace('"patients.parquet"', repr(str(tmp_path / "patients.parquet")))  # Java stands in another folder
+    exec(compile(code, "custodian.md", "exec"), names)
+    assert names["release"].num_rows == 8000
