@@ -133,7 +133,7 @@ def run_stan(program: str, stan_python: str, release: Any, folder: Path, cache: 
 
 
 def smallest_ess(draws: Any) -> float:
-    from dpglm.analyst.fit import convergence
+    from dpglm.analyst.convergence import convergence
 
     return float(convergence(draws)[0].min())
 

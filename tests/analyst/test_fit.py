@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import dpglm
-from dpglm.analyst.fit import convergence
+from dpglm.analyst.convergence import convergence
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 from dpglm.errors import InputError

@@ -237,7 +237,7 @@ def test_draws_of_a_density_that_is_not_gaussian() -> None:
 
     log(1 + e^x) is exponential with mean 1.
     """
-    from dpglm.analyst.fit import convergence
+    from dpglm.analyst.convergence import convergence
 
     def bent(data: Any, free: jax.Array) -> jax.Array:
         x, y, z = free + 0 * data[0].num_rows

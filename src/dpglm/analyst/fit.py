@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
+from dpglm.analyst.convergence import convergence
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
 from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
@@ -229,20 +230,22 @@ def _nuts_draws(
     running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=shown(0, total))
     running, sampled = continue_chains(running, total - WARMUP, shown(WARMUP, total))
     while True:
-        diagnostics = []
-        for number in range(len(sampled.draws)):
-            ess_bulk, ess_tail, r_hat = convergence(sampled.draws[number, :, :, : len(shape.names)])
-            diagnostics.append(
-                Diagnostics(
-                    ess_bulk=ess_bulk,
-                    ess_tail=ess_tail,
-                    r_hat=r_hat,
-                    divergences=int(sampled.divergences[number]),
-                    acceptance=float(sampled.acceptance[number]),
-                    mode_converged=bool(laplace.converged[number]),
-                    pareto_k=None,
-                )
+        # all coefficients of all posteriors in one call
+        posteriors, count = len(sampled.draws), len(shape.names)
+        columns = np.moveaxis(sampled.draws[..., :count], 0, 2).reshape(*sampled.draws.shape[1:3], posteriors * count)
+        ess_bulk, ess_tail, r_hat = (part.reshape(posteriors, count) for part in convergence(columns))
+        diagnostics = [
+            Diagnostics(
+                ess_bulk=ess_bulk[number],
+                ess_tail=ess_tail[number],
+                r_hat=r_hat[number],
+                divergences=int(sampled.divergences[number]),
+                acceptance=float(sampled.acceptance[number]),
+                mode_converged=bool(laplace.converged[number]),
+                pareto_k=None,
             )
+            for number in range(posteriors)
+        ]
         smallest = min(float(min(d.ess_bulk.min(), d.ess_tail.min())) for d in diagnostics)
         made = sampled.draws.shape[2]
         if draws is not None or smallest >= WANTED_ESS or made >= _MOST_DRAWS:
@@ -274,18 +277,6 @@ def _laplace_draws(
             Diagnostics(draws * ones, draws * ones, ones, 0, 1.0, bool(laplace.converged[number]), float(pareto_k))
         )
     return free[:, None], diagnostics
-
-
-def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
-    """Bulk and tail effective sample sizes and rank-normalised R-hat of draws of shape (chains, draws, coefficients).
-
-    One chain has no R-hat: not a number.
-    """
-    az = import_arviz()
-    dataset = az.convert_to_dataset({"x": draws})
-    parts = az.ess(dataset, method="bulk"), az.ess(dataset, method="tail"), az.rhat(dataset)
-    bulk, tail, r_hat = (np.atleast_1d(np.asarray(part["x"].values, dtype=np.float64)) for part in parts)
-    return bulk, tail, r_hat
 
 
 @partial(jax.jit, static_argnums=0)

@@ -326,14 +326,18 @@ def _initial_predictors(table: TableShape, data: TableData) -> npt.NDArray[np.fl
         mean = np.clip(pairs[0, 1] / rows, lower + margin, upper - margin) if (0, 1) in pairs else (lower + upper) / 2
     largest = np.asarray(_largest_variance(table, lower, upper, mean))
     covariance = pairs[0, 2] / rows - np.outer(mean, mean) if (0, 2) in pairs else np.diag(largest / 3)
-    shares = np.clip(np.diag(covariance) / largest, 0.05, 0.95)
+    # What noise of this size can do to a variance and, by its spectral norm, to a correlation matrix is not believed.
+    stddevs = {(block.y_power, block.degree): s for block, s in zip(table.blocks, data.noise_stddevs, strict=True)}
+    noise = float(stddevs.get((0, 2), rows)) / rows
+    shares = np.clip(np.diag(covariance) / largest, np.clip(2 * noise / largest, 1e-4, 0.05), 0.95)
     scale = np.sqrt(shares * largest)
     correlation = covariance / np.outer(scale, scale)
     np.fill_diagonal(correlation, 1.0)
+    doubt = float(np.clip(2 * np.sqrt(d) * noise / np.min(scale) ** 2, 1e-3, 0.1))
     values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
-    correlation = (vectors * np.maximum(values, 0.1)) @ vectors.T
+    correlation = (vectors * np.maximum(values, doubt)) @ vectors.T
     root = np.sqrt(np.diag(correlation))
-    factor = np.linalg.cholesky(0.9 * correlation / np.outer(root, root) + 0.1 * np.eye(d))
+    factor = np.linalg.cholesky((1 - doubt) * correlation / np.outer(root, root) + doubt * np.eye(d))
     partial = []
     for i in range(1, d):  # invert the transform row by row
         left = 1.0

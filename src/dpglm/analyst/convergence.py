@@ -1,0 +1,73 @@
+"""Effective sample sizes and R-hat of many chains at once.
+
+The definitions of Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), which ArviZ follows, on NumPyro's estimator of
+an effective size, which takes whole arrays: a batch of a thousand fits has thousands of coefficients, and ArviZ loops
+over them. The tests compare the two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_TAILS = (0.05, 0.95)
+_COLUMNS_AT_ONCE = 512
+
+
+def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
+    """Bulk and tail effective sample sizes and rank-normalised R-hat of draws of shape (chains, draws, coefficients).
+
+    One chain has no R-hat: not a number.
+    """
+    chains, _, columns = draws.shape
+    parts = [_of_columns(draws[..., i : i + _COLUMNS_AT_ONCE]) for i in range(0, columns, _COLUMNS_AT_ONCE)]
+    bulk, tail, r_hat = np.concatenate(parts, axis=1)
+    return bulk, tail, r_hat if chains > 1 else np.full(columns, np.nan)
+
+
+def _of_columns(draws: Floats) -> Floats:
+    split = _halves(draws)
+    ranked = _normal_scores(split)
+    folded = _normal_scores(np.abs(split - np.median(split, axis=(0, 1))))
+    quantiles = np.quantile(draws, _TAILS, axis=(0, 1))
+    tails = [_effective_size(_halves((draws <= quantile).astype(np.float64))) for quantile in quantiles]
+    return np.stack([_effective_size(ranked), np.min(tails, axis=0), np.maximum(_r_hat(ranked), _r_hat(folded))])
+
+
+def _halves(draws: Floats) -> Floats:
+    """Each chain as two, so that a drift within a chain counts; of an odd number the middle draw is left out."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _normal_scores(draws: Floats) -> Floats:
+    """Ranks among all draws of a coefficient, as quantiles of a normal distribution."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    ranks = rankdata(flat, method="average", axis=0)
+    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+
+
+def _effective_size(draws: Floats) -> Floats:
+    """At most S log10(S) of S draws: where successive draws are opposite, more would be believed than is known."""
+    from numpyro.diagnostics import effective_sample_size
+
+    total = draws.shape[0] * draws.shape[1]
+    constant = np.ptp(draws, axis=(0, 1)) < 1e-15
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sizes = np.asarray(effective_sample_size(draws), dtype=np.float64)
+    largest = total * np.log10(total)
+    sizes = np.where((sizes < 0) | (sizes > largest), largest, sizes)  # a negative time is one below the smallest
+    return np.where(constant, float(total), sizes)
+
+
+def _r_hat(draws: Floats) -> Floats:
+    """Root of the variance of all draws over that within chains (Gelman & Rubin 1992)."""
+    count = draws.shape[1]
+    between, within = draws.mean(axis=1).var(axis=0, ddof=1), draws.var(axis=1, ddof=1).mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(between / within + (count - 1) / count))
