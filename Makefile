@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-widths bench-real clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-widths bench-real bench-paper bench-scale bench-trust clean
 
 install: $(STAMP)
 
@@ -73,15 +73,35 @@ bench-likelihood: $(STAMP)
 # Real tables are read from DATA (default: ../shared/data) where they are there; simulated ones need nothing.
 DATA ?= ../shared/data
 bench-real: $(STAMP)
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages auto 1 3
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 2 3 auto
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages auto --method nuts --spanning
 	$(BIN)/python benchmarks/real_limit.py
 	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
 	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
 	$(BIN)/python benchmarks/real_objective.py --data $(DATA) --python $(VENV)-diffprivlib/bin/python
 	$(BIN)/python benchmarks/real_page.py
 
+# Rows by the hundred million; the part on Spark needs Java 17 or newer. Then predictors and fits.
+bench-scale: $(STAMP)
+	$(BIN)/python benchmarks/scale_rows.py
+	test ! -e benchmarks/scale_fits.py || $(BIN)/python benchmarks/scale_fits.py
+	$(BIN)/python benchmarks/scale_page.py
+
+# The paper's experiments: many hours on two cores. `python -m paper --help` says how to sample on another machine.
+bench-paper: export PYTHONPATH = benchmarks
+bench-paper: $(STAMP)
+	$(BIN)/python -m paper prepare sample score --data $(DATA)
+	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
+	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
+	$(BIN)/python -m paper.point_estimates --data $(DATA) --python $(VENV)-diffprivlib/bin/python
+	$(BIN)/python -m paper page
+
 bench-widths: $(STAMP)
 	$(BIN)/python benchmarks/interval_widths.py
+
+# Attacks on the guarantee, the ledger and the files: some hours on two cores. Its parts run by name, see benchmarks/trust/__main__.py.
+bench-trust: $(STAMP)
+	cd benchmarks && "$(abspath $(BIN))/python" -m trust
 
 clean:
 	rm -rf $(VENV) $(VENV)-stan $(VENV)-diffprivlib .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -18,7 +18,8 @@ from dpglm.cli_options import (
     open_ledger,
     say,
 )
-from dpglm.terminal import check_output, write_new
+from dpglm.errors import InputError
+from dpglm.terminal import check_output, expect, write_new
 
 ledger_app = typer.Typer(help="The privacy budget of one dataset: init, show, verify, export.", rich_markup_mode="rich")
 
@@ -67,15 +68,36 @@ def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
 
 
 @ledger_app.command("verify")
-def ledger_verify(path: LedgerArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+def ledger_verify(
+    path: LedgerArgument,
+    more: Annotated[list[Path] | None, typer.Argument(help="Further release files, after --against.")] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="Published release files: each must be charged in this ledger as it states."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Check the file, the chain of digests, the kept releases and the cap.
 
+    With --against, also whether the ledger was rolled back, or a copy of it spent from.
+
     \b
-    Example:
+    Examples:
       dpglm ledger verify patients.ledger
+      dpglm ledger verify patients.ledger --against *.release.json
     """
-    open_ledger(path).verify()
-    say(json.dumps({"sound": True}) if as_json else "the ledger is sound", quiet and not as_json)
+    import dpglm
+
+    if more and not against:
+        raise InputError("against", str(more[0]), "release files follow --against", "write --against before them")
+    ledger, releases = open_ledger(path), [*(against or ()), *(more or ())]
+    for file in releases:
+        expect("release", file, "a release")
+    ledger.verify(against={str(file): dpglm.load_release(file) for file in releases})
+    facts: dict[str, object] = {"sound": True} | ({"releases": len(releases)} if releases else {})
+    words = "the ledger is sound" + (f", and accounts for {len(releases)} release(s)" if releases else "")
+    say(json.dumps(facts) if as_json else words, quiet and not as_json)
 
 
 @ledger_app.command("export")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _LONGEST_VALUE = 200
+_LONGEST_PART = 300
 
 
 class DpglmError(Exception):
@@ -18,6 +19,7 @@ class InputError(DpglmError, ValueError):
 
     def __init__(self, name: str, value: object, rule: str, remedy: str) -> None:
         self.name, self.value, self.rule, self.remedy = name, value, rule, remedy
+        name, rule, remedy = (_short(part, _LONGEST_PART) for part in (name, rule, remedy))
         super().__init__(_one_line(f"{name} = {_shown(value)}: {rule}; {remedy}"))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -33,8 +35,15 @@ class FileError(InputError):
 
 
 def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (RecursionError, ValueError):  # nested, or a number, beyond what Python writes
+        text = f"({type(value).__name__})"
+    return _short(text, _LONGEST_VALUE)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _one_line(text: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations, product
@@ -20,13 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.errors import InputError
-from dpglm.expressions import Expression, parse_expression, without_backticks
+from dpglm.expressions import FUNCTIONS, Expression, parse_expression, without_backticks
 from dpglm.families import Family, family_named
 from dpglm.schema import Column, Schema
 
 _LONGEST_FORMULA = 10_000
 _MOST_FACTORS = 4
 MOST_COLUMNS = 150
+
+_CALL_OF_A_VALUE = re.compile(r"[])}'\"]\s*\(")  # "f(x)(y)"
 
 Key = tuple[str, int]  # (expression text, 0) or (column name, level position + 1)
 
@@ -205,15 +208,31 @@ def build_design(formula: object, schema: Schema, family: object) -> Design:
 
 def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:
     """Outcome and terms as factor texts, in formula order, main effects first; the intercept is the empty term."""
-    from formulaic.parser import DefaultFormulaParser
-
     if formula.count("`") % 2:
         raise InputError("formula", formula, "has a backtick that is not closed", "write `odd name`")
     source, names = without_backticks(formula)
-    parser = DefaultFormulaParser(include_intercept=True, feature_flags={"twosided"})
+    # Each side by itself: to split them, formulaic would evaluate parts of the left side as Python code.
+    left, tilde, right = source.partition("~")
+    if "~" in right:
+        raise InputError("formula", formula, "cannot be parsed (it has more than one ~)", "write y ~ a + b")
+    outcome = _factors(formula, left, names, intercept=False) if tilde else []
+    if len(outcome) != 1 or len(outcome[0]) != 1:
+        raise InputError("formula", formula, "must have one outcome on the left of ~", "write y ~ a + b")
+    return outcome[0][0], sorted(_factors(formula, right, names, intercept=True), key=len)
+
+
+def _factors(formula: str, side: str, names: Mapping[str, str], intercept: bool) -> list[tuple[str, ...]]:
+    """The terms of one side, each as the texts of its factors."""
+    from formulaic.parser import DefaultFormulaParser
+
+    if _CALL_OF_A_VALUE.search(side):
+        raise InputError("formula", formula, "calls what is no function", f"use {', '.join(FUNCTIONS)} and + - * / **")
+    parser = DefaultFormulaParser(include_intercept=intercept, feature_flags=set())
     try:
-        _refuse_many_products(formula, parser.get_ast(source))
-        parsed = parser.get_terms(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # "1or x": refused later, in our own words
+            _refuse_many_products(formula, parser.get_ast(side))
+            terms = list(parser.get_terms(side))
     except RecursionError:
         raise InputError("formula", formula, "is nested too deeply", "simplify it") from None
     except InputError:
@@ -221,14 +240,9 @@ def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:
     except Exception as error:  # formulaic raises many kinds; whatever it is, the formula is at fault
         reason = _with_backticks(str(error).split("\n")[0].split(". ")[0].rstrip(".")[:100], names)
         raise InputError("formula", formula, f"cannot be parsed ({reason})", "write y ~ a + b") from None
-    left = list(parsed.lhs) if "lhs" in parsed._structure else []
-    if len(left) != 1 or len(left[0].factors) != 1 or _is_one(left[0].factors[0]):
-        raise InputError("formula", formula, "must have one outcome on the left of ~", "write y ~ a + b")
-    terms = [
-        tuple(_with_backticks(factor.expr, names) for factor in term.factors if not _is_one(factor))
-        for term in parsed.rhs
+    return [
+        tuple(_with_backticks(factor.expr, names) for factor in term.factors if not _is_one(factor)) for term in terms
     ]
-    return _with_backticks(left[0].factors[0].expr, names), sorted(terms, key=len)
 
 
 def _refuse_many_products(formula: str, tree: Any) -> None:

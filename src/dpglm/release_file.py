@@ -6,6 +6,7 @@ checksum, and that the stated coding is the one that the formula and the declare
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -231,7 +232,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise FileError("output", str(path), f"cannot be written ({reason})", "choose another path") from None
     finally:
         if temporary is not None:
-            os.unlink(temporary)
+            with contextlib.suppress(OSError):  # a disk that takes no file may not let go of one either
+                os.unlink(temporary)
 
 
 def _to_dict(release: Release) -> dict[str, Any]:

@@ -18,6 +18,7 @@ One row must belong to one unit: a table with several rows a person has to be re
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ _LONGEST_NAME = 200
 _LARGEST_BOUND = 1e150  # so that squares and differences of bounds stay finite
 _MOST_LEVELS = 1000
 _MOST_ROWS = 10**15
+_LARGEST_FILE = 2**22
 
 Level = str | int | float | bool
 
@@ -107,13 +109,16 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML schema file."""
         try:
-            content = Path(path).read_bytes()
+            with open(path, "rb") as stream:
+                content = stream.read(_LARGEST_FILE + 1)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the path
             reason = getattr(error, "strerror", None) or str(error)
             raise FileError("schema", str(path), f"cannot be read ({reason})", "check the path") from None
+        if len(content) > _LARGEST_FILE:
+            raise FileError("schema", str(path), "is larger than a schema can be", "check the path")
         try:
             data = tomllib.loads(content.decode("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: not TOML, not UTF-8, or a number of too many digits
             reason = str(error) or type(error).__name__
             raise FileError("schema", str(path), f"is not valid TOML ({reason})", "correct the file") from None
         return cls.from_dict(data)
@@ -289,7 +294,9 @@ def _same_kind(level: Level) -> tuple[str, Level]:
     """Levels compare as what they are: 1 and 1.0 are one number, 1 and true are not one level."""
     if isinstance(level, bool):
         return "bool", level
-    return ("number", float(level)) if isinstance(level, int | float) else ("text", level)
+    if isinstance(level, int | float):
+        return "number", float(level) if abs(level) <= _LARGEST_BOUND else math.inf
+    return "text", level
 
 
 def _spelling(level: Level) -> str:

@@ -273,6 +273,8 @@ def load_fit(path: str | Path) -> Fit:
         if Path(path).stat().st_size > _LARGEST_FILE:
             raise wrong("is larger than a fit can be")
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            if sum(member.file_size for member in stored.zip.infolist()) > _LARGEST_FILE:
+                raise wrong("is larger than a fit can be")  # when unpacked
             arrays = {name: stored[name] for name in stored.files}
         facts = json.loads(arrays.pop("facts").tobytes().decode())
     except OSError as error:
@@ -284,7 +286,7 @@ def load_fit(path: str | Path) -> Fit:
     if not isinstance(facts, dict) or facts.get("format") != FIT_FORMAT:
         raise wrong("is not a dpglm fit")
     if facts.get("version") != FIT_VERSION:
-        raise wrong(f"has version {facts.get('version')}, this dpglm reads {FIT_VERSION}")
+        raise wrong(f"has version {str(facts.get('version'))[:20]}, this dpglm reads {FIT_VERSION}")
     try:
         releases = tuple(read_release(text, f"{path}: release") for text in facts["releases"])
         diagnostics = Diagnostics(arrays["ess_bulk"], arrays["ess_tail"], arrays["r_hat"], **facts["diagnostics"])
@@ -297,7 +299,7 @@ def load_fit(path: str | Path) -> Fit:
         _check_consistent(fit)
     except FileError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError):
         raise wrong("is not a whole fit file") from None
     return fit
 

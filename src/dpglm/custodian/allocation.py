@@ -150,7 +150,8 @@ class _Problem:
         nominal, moments = _nominal_family(family, response_range)
         variance = radius**2 / (3 * dimension)
         along = _along_sector(blocks, nominal, moments, variance, dimension)
-        across = _across_sector(blocks, nominal, moments, variance) if dimension > 1 else None
+        has_others = dimension > 1 and any(block.degree for block in blocks)
+        across = _across_sector(blocks, nominal, moments, variance) if has_others else None
         return cls(num_rows, along, across)
 
     def stddevs(self, noise_stddevs: Array) -> tuple[float, float, float]:

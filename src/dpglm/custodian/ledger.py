@@ -12,7 +12,8 @@ Guarantees
     sum over all threads and processes, crashed or not, stays at or below the cap. Costs are rounded up.
     *Never refunded*: nothing here removes or lowers an entry. A release that dies after ``spend`` stays charged.
     *A failed save costs nothing*: a kept release can be exported again.
-    *Damage shows*: entries are hash-chained, and every operation refuses a ledger whose chain is broken.
+    *Damage shows*: entries are hash-chained, and every operation refuses a ledger whose chain is broken. A ledger that
+    was put back from an older copy shows against the releases that were published since (``verify``).
 
 Edge cases
     A copy of the file is a second budget, and whoever can write the file can forge all of it: keep one file, where
@@ -36,11 +37,14 @@ from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dpglm import privacy
 from dpglm.errors import BudgetError, FileError, InputError
 from dpglm.schema import NEIGHBOURING_RELATION, Dataset
+
+if TYPE_CHECKING:
+    from dpglm.release_file import Release
 
 # mu squared is counted in whole units of 2**-160. Every double above 2**-108 is a whole number of them, so costs and
 # caps of that size are exact, and a release that asks for the whole cap is not refused for a rounding. The counts
@@ -59,6 +63,15 @@ _TABLES = (
     "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT NOT NULL, digest TEXT NOT NULL)",
     "CREATE TABLE releases (entry INTEGER PRIMARY KEY REFERENCES entries, text TEXT NOT NULL, digest TEXT NOT NULL)",
 )
+
+# What a header and a record hold; every number is above zero, so that no entry is a refund.
+_HEADER: dict[str, type] = {
+    "dataset_id": str, "unit": str, "neighbouring_relation": str, "cap_epsilon": float, "cap_delta": float,
+    "cap_units": int, "created": str,
+}  # fmt: skip
+_RECORD: dict[str, type] = {
+    "number": int, "release_id": str, "time": str, "mu_squared_units": int, "description": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -257,8 +270,12 @@ class Ledger:
             number_of_kept_releases=len({entry.release_id for entry in entries if entry.has_release}),
         )
 
-    def verify(self) -> None:
-        """Raise a FileError unless file, chain and kept releases are sound, complete, and the sum is within the cap."""
+    def verify(self, against: Mapping[str, Release] | None = None) -> None:
+        """Raise a FileError unless file, chain and kept releases are sound, complete, and the sum is within the cap.
+
+        ``against`` are published releases by name (of their files, say): each must be charged here as it states. So a
+        ledger that was rolled back, or whose copy was spent from, is found.
+        """
         with self._transaction() as connection:
             if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 raise self._damaged("SQLite's integrity check fails")
@@ -274,6 +291,10 @@ class Ledger:
         # Another version of the library may find a mu that differs in its last digits.
         if _mu(self.cap_units) > privacy.mu_of(self.cap_epsilon, self.cap_delta) * (1 + 1e-6):
             raise self._damaged("its cap on mu is larger than its epsilon and delta allow")
+        if against:
+            from dpglm.custodian.published import check_published
+
+            check_published(self, against)
 
     def export(self, release_id: str | None = None) -> str:
         """The text of a kept release: of this release_id, or of the latest one that is kept."""
@@ -301,10 +322,19 @@ class Ledger:
         if version != _VERSION:
             rule = f"has ledger version {version}, and this dpglm reads version {_VERSION}"
             raise FileError("ledger", str(path), rule, f"install a newer dpglm; otherwise {_INIT}")
+        # A view or trigger in place of a table would be run by whoever reads it.
+        made = connection.execute("SELECT type, sql FROM sqlite_schema WHERE name != 'sqlite_sequence' ORDER BY rowid")
+        if made.fetchall() != [("table", table) for table in _TABLES]:
+            raise FileError("ledger", str(path), "its tables were changed", _RESTORE)
         ((header, digest),) = connection.execute("SELECT header, digest FROM ledger")
         if digest != _digest("dpglm ledger", header):
             raise FileError("ledger", str(path), "its header was changed", _RESTORE)
-        return cls(path, **json.loads(header), digest=digest)
+        facts = _typed(json.loads(header), _HEADER)
+        try:
+            privacy.check_epsilon_delta(facts["cap_epsilon"], facts["cap_delta"])
+        except InputError as error:
+            raise FileError("ledger", str(path), f"its cap is none ({error})", _RESTORE) from None
+        return cls(path, **facts, digest=digest)
 
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
         """All entries, their numbers and hash chain checked."""
@@ -313,7 +343,7 @@ class Ledger:
         digest = self.digest
         for number, record, stored in connection.execute("SELECT number, record, digest FROM entries ORDER BY number"):
             digest = _digest(digest, record)
-            chain.append((json.loads(record), digest))
+            chain.append((_typed(json.loads(record), _RECORD), digest))
             if stored != digest or not number == chain[-1][0]["number"] == len(chain):
                 raise self._damaged(f"its hash chain breaks at entry {number}")
         finished = {record["release_id"] for record, _ in chain if record["number"] in kept}
@@ -414,6 +444,15 @@ def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 200:
         raise InputError(name, value, "must be printable text of 1 to 200 characters", "rename it")
     return value
+
+
+def _typed(facts: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The facts, or a ValueError where they are not of their kinds; a forged chain may hold anything."""
+    if {name: type(value) for name, value in facts.items()} != kinds:
+        raise ValueError("not the fields of a ledger")
+    if not all(0 < value <= _LARGEST_COST * UNITS for value in facts.values() if isinstance(value, int | float)):
+        raise ValueError("not above zero, or beyond every cost")
+    return facts
 
 
 def _units_up(mu_squared: float | Fraction) -> int:

@@ -1,0 +1,226 @@
+"""Planted bugs of the way from cells to sums, of the sensitivity, and of what is said while rows are read."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpglm.custodian import build, mechanism, passes, rows, stages, sums
+from dpglm.errors import InputError
+from trust.planting import Replacement, planted
+
+CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows._response, mechanism.sensitivity
+PUBLIC_DESIGN, GRID_STDDEVS, MU_OF = build._public_design, mechanism._grid_stddevs, mechanism.mu_of
+COUNT = passes.Counter.add
+
+
+def cleaned(change: Callable[[Any, Any, Any], Any]) -> list[Replacement]:
+    """``rows._clean`` with its numbers changed; columns with levels as they are."""
+
+    def wrong(array: Any, column: Any) -> Any:
+        values = CLEAN(array, column)
+        return values if column.has_levels else change(values, rows.read_numbers(array), column)
+
+    return [(rows, "_clean", wrong)]
+
+
+@planted("bounds read from the data")
+def _() -> list[Replacement]:
+    def stretched(values: Any, _: Any, column: Any) -> Any:
+        width = np.ptp(values)
+        return values if width == 0 else column.lower + (values - values.min()) / width * (column.upper - column.lower)
+
+    return cleaned(stretched)
+
+
+@planted("missing values filled with the column's mean")
+def _() -> list[Replacement]:
+    return cleaned(lambda values, raw, _: np.where(np.isfinite(raw), values, values.mean()))
+
+
+@planted("missing values filled with the row above")
+def _() -> list[Replacement]:
+    return cleaned(lambda values, raw, _: np.where(np.isfinite(raw), values, np.roll(values, 1)))
+
+
+@planted("NaN passed through")
+def _() -> list[Replacement]:
+    return cleaned(lambda values, raw, _: np.where(np.isnan(raw), np.nan, values))
+
+
+def kept_rows(which: Callable[[Any], Any]) -> list[Replacement]:
+    """Some rows vanish, and nobody counts."""
+
+    def fewer(batch: Any, *arguments: Any) -> Any:
+        fixed = ROWS(batch, *arguments)
+        keep = which(fixed)
+        return replace(fixed, x=fixed.x[:, keep], y=fixed.y[keep])
+
+    return [(passes, "fixed_point_rows", fewer), (passes, "check_rows", lambda *_: None)]
+
+
+@planted("rows with an extreme outcome dropped")
+def _() -> list[Replacement]:
+    return kept_rows(lambda fixed: fixed.y < fixed.y.max() if len(fixed.y) > 1 else fixed.y == fixed.y)
+
+
+@planted("rows that appear twice counted once")
+def _() -> list[Replacement]:
+    return kept_rows(lambda fixed: np.unique(np.vstack([fixed.x, fixed.y]), axis=1, return_index=True)[1])
+
+
+@planted("the number of rows read from the data")
+def _() -> list[Replacement]:
+    seen: list[int] = []
+
+    def count(batch: Any, *arguments: Any) -> Any:
+        seen[:] = [batch.num_rows + sum(column.null_count for column in batch.columns)]
+        return ROWS(batch, *arguments)
+
+    def public(design: Any) -> Any:
+        found = PUBLIC_DESIGN(design)
+        dataset = replace(found.schema.dataset, rows=seen[0])
+        return replace(found, schema=replace(found.schema, dataset=dataset))
+
+    return [(passes, "fixed_point_rows", count), (build, "_public_design", public)]
+
+
+@planted("the outcome not clamped")
+def _() -> list[Replacement]:
+    def unclamped(design: Any, values: Any, grid: Any) -> Any:
+        return RESPONSE(design, values, grid) * 3
+
+    return [(rows, "_response", unclamped)]
+
+
+@planted("rows not held in the radius")
+def _() -> list[Replacement]:
+    return [(rows, "_project", lambda *_: None)]
+
+
+@planted("one end of the outcome's range used twice")
+def _() -> list[Replacement]:
+    def one_end(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
+        return SENSITIVITY(blocks, noise, radius, (response[1] * 0.999, response[1]))
+
+    return [(mechanism, "sensitivity", one_end)]
+
+
+@planted("the square root of the number of columns forgotten")
+def _() -> list[Replacement]:
+    def unit_ball(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
+        return SENSITIVITY(blocks, noise, min(radius, 1.0), response)
+
+    return [(mechanism, "sensitivity", unit_ball)]
+
+
+@planted("a block left out of the sensitivity")
+def _() -> list[Replacement]:
+    def fewer(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
+        return SENSITIVITY(blocks[:1], noise[:1], radius, response)
+
+    return [(mechanism, "sensitivity", fewer)]
+
+
+@planted("the wrong square root of two")
+def _() -> list[Replacement]:
+    def finer(block: Any, stddev: float, grid: Any, dimension: int) -> tuple[float, ...]:
+        scales = GRID_STDDEVS(block, stddev, grid, dimension)
+        return tuple(s / math.sqrt(c) for s, c in zip(scales, block.multiplicities(dimension).tolist(), strict=True))
+
+    return [(mechanism, "_grid_stddevs", finer)]
+
+
+@planted("a larger mu than epsilon and delta allow")
+def _() -> list[Replacement]:
+    def larger(epsilon: float, delta: float) -> float:
+        return MU_OF(epsilon, delta) * 1.01
+
+    def unchecked(epsilon: float, delta: float, mu: float, _: Any) -> Any:
+        return stages.Privacy(epsilon, delta, mu, mu * mu / 2 * (1 + 1e-15))
+
+    return [(mechanism, "mu_of", larger), (stages, "mu_of", larger), (stages.Privacy, "certified", unchecked)]
+
+
+@planted("sums of floats of 32 bits")
+def _() -> list[Replacement]:
+    real = sums._chunk_sums
+    return [(sums, "_chunk_sums", lambda x, y, block: real(x, y, block).astype(np.float32).astype(np.float64))]
+
+
+@planted("products beyond 53 bits", where="large")
+def _() -> list[Replacement]:
+    return [(sums, "rows_at_once", lambda *_: 2**20)]
+
+
+@planted("an error that quotes a cell")
+def _() -> list[Replacement]:
+    def quoting(array: Any, column: Any) -> Any:
+        if column.has_levels and (rows.read_codes(array, column) < 0).any():
+            raise InputError(column.name, str(array), "is not a level", "correct it")
+        return CLEAN(array, column)
+
+    return [(rows, "_clean", quoting)]
+
+
+@planted("a warning where numbers were clamped")
+def _() -> list[Replacement]:
+    def warning(values: Any, raw: Any, _: Any) -> Any:
+        if (values != raw).any():
+            warnings.warn("numbers were clamped", stacklevel=1)
+        return values
+
+    return cleaned(warning)
+
+
+@planted("a log line that counts missing values")
+def _() -> list[Replacement]:
+    def logging_(values: Any, raw: Any, _: Any) -> Any:
+        logging.getLogger("dpglm").debug("%s missing", int((~np.isfinite(raw)).sum()))
+        return values
+
+    return cleaned(logging_)
+
+
+@planted("a progress bar that counts complete rows only")
+def _() -> list[Replacement]:
+    complete: list[int] = []
+
+    def count(batch: Any, *arguments: Any) -> Any:
+        complete.append(batch.num_rows - max((column.null_count for column in batch.columns), default=0))
+        return ROWS(batch, *arguments)
+
+    return [
+        (passes, "fixed_point_rows", count),
+        (passes.Counter, "add", lambda self, _: COUNT(self, complete.pop())),
+    ]
+
+
+@planted("a copy of the odd rows left in a temporary file")
+def _() -> list[Replacement]:
+    def leaving(values: Any, raw: Any, _: Any) -> Any:
+        if not np.isfinite(raw).all():
+            folders = [
+                frame.f_locals["folder"] for frame in _frames() if isinstance(frame.f_locals.get("folder"), Path)
+            ]
+            for folder in folders[:1] or [Path(tempfile.gettempdir())]:
+                (folder / "odd-rows.txt").write_text(str(raw))
+        return values
+
+    return cleaned(leaving)
+
+
+def _frames() -> Iterator[Any]:
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            yield frame
+            frame = frame.f_back

@@ -1,0 +1,201 @@
+"""Random releases to audit: a schema, a formula, a budget, a table, and rows that may take one row's place.
+
+Everything is drawn from a ``random.Random``. The long run seeds one; the tests let hypothesis drive one, so that it
+can shrink what fails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from dpglm.custodian.stages import plan_stages
+from dpglm.errors import InputError
+from dpglm.formula import Design, build_design
+from dpglm.schema import Column, Schema
+from trust.sources import SOURCES
+
+Row = tuple[Any, ...] | bytes  # bytes: a line of a CSV file as it stands, with a wrong number of fields
+
+FAMILIES = ("logistic", "poisson", "linear")
+NAMES = ("age", "dose", "the kind", "été", "x.1", "class", 'a "b"', "c\\d", "1st", "Ω", "visits", "y", "N", "-")
+LEVELS: tuple[tuple[Any, ...], ...] = (
+    ("no", "yes"), (0, 1), (False, True), ("0", "1.0", "2"), ("a", "A", "ä"), ("north", "south", "east", "west"),
+    (-1.5, 0.25, 3), ("true", "maybe"), (" ", "x y"), ("1e3", "2"), ('"', "'", ","), (1, "one"),
+)  # fmt: skip
+STRANGE: tuple[Any, ...] = (
+    None, math.nan, math.inf, -math.inf, 1e308, -1e308, -0.0, 5e-324, -5e-324, 2**63, -(2**63), 2**64 + 1, 10**300,
+    -(10**308), "9" * 400, "9" * 401, "1e999", "-1e999", "NaN", "inf", "-Infinity", "", " ", "0x10", "1_000", "1,5",
+    "٣", "３", "TRUE", "false", True, False, "zx9\x00secret", "sécret", b"\xff\xfe", b"\xc3", "+3", " 7 ", "7\r",
+    "\t1", ".5", "5.", ".", "e", "-", "1e", "two\nlines", '"', "=1+1", "None", "nan ", "1e-400", "-1e-400",
+    "1" + "0" * 310, "no", "1",
+)  # fmt: skip
+BOUNDS = (
+    (0, 1),
+    (-1, 1),
+    (20, 90),
+    (-3, 10),
+    (0.1, 3),
+    (1e-9, 3e-9),
+    (-1e100, 1e100),
+    (0, 1e6),
+    (1e5, 1e5 + 1),
+    (-7, -2),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One release to be made of several tables: ``rows`` with each of ``candidates`` put in at ``position``."""
+
+    family: str
+    formula: str
+    schema: dict[str, Any]
+    epsilon: float
+    delta: float
+    radius: float | None
+    allocation: str
+    statistics: Any
+    stages: int
+    source: str
+    command_line: bool
+    rows: tuple[Row, ...]
+    position: int
+    candidates: tuple[Row, ...]
+    seed: int
+
+    @property
+    def design(self) -> Design:
+        return build_design(self.formula, Schema.from_dict(self.schema), self.family)
+
+    def table_rows(self, candidate: Row) -> list[Row]:
+        return [*self.rows[: self.position], candidate, *self.rows[self.position :]]
+
+
+def draw_case(chance: Random, family: str, tables: int = 5, staged: bool | None = None) -> Case:
+    """A case whose release is not refused; ``tables`` of them are neighbours of each other."""
+    while True:
+        case = _draw(chance, family, tables, staged)
+        try:
+            plan_stages(
+                case.design, case.epsilon, case.delta, case.radius, case.allocation, case.statistics, case.stages
+            )
+        except InputError:
+            continue
+        return case
+
+
+def _draw(chance: Random, family: str, tables: int, staged: bool | None) -> Case:
+    names = chance.sample(NAMES, chance.randint(2, 4))
+    columns = {names[0]: _outcome(chance, family)} | {name: _predictor(chance) for name in names[1:]}
+    rows = chance.choice((1, 2, 3, 5, 9))
+    schema = {"dataset": {"name": "a table", "rows": rows, "unit": "one patient"}, "columns": columns}
+    declared = [Schema.from_dict(schema).columns[name] for name in names]
+    stages = chance.choice((2, 3)) if (chance.random() < 0.3 if staged is None else staged) else 1
+    source = chance.choice(SOURCES)
+    command_line = source.partition(" ")[0] in ("csv", "tsv", "parquet") and stages == 1 and chance.random() < 0.3
+    row_of = _RowMaker(chance, declared, source)
+    return Case(
+        family=family,
+        formula=_formula(chance, declared),
+        schema=schema,
+        epsilon=10 ** chance.uniform(-2, 1),
+        delta=10 ** chance.uniform(-12, -2),
+        radius=chance.choice((None, None, 10 ** chance.uniform(-2, 0.3))),
+        allocation=chance.choice(("equal", "equal", "auto")),
+        statistics="full" if stages > 1 or command_line else _statistics(chance),
+        stages=stages,
+        source=source,
+        command_line=command_line,
+        rows=tuple(row_of() for _ in range(rows - 1)),
+        position=chance.randrange(rows),
+        candidates=tuple(row_of(extreme=number < 2) for number in range(tables)),
+        seed=chance.randrange(2**32),
+    )
+
+
+def _outcome(chance: Random, family: str) -> dict[str, Any]:
+    if family == "logistic":
+        return _levels(chance, "binary", chance.choice([levels for levels in LEVELS if len(levels) == 2]))
+    if family == "poisson" or chance.random() < 0.2:
+        return _count(chance)
+    return _numeric(chance)
+
+
+def _predictor(chance: Random) -> dict[str, Any]:
+    kind = chance.choice(("numeric", "numeric", "count", "levels"))
+    if kind == "levels":
+        levels = chance.choice(LEVELS)
+        return _levels(chance, "binary" if len(levels) == 2 else "categorical", levels)
+    return _count(chance) if kind == "count" else _numeric(chance)
+
+
+def _numeric(chance: Random) -> dict[str, Any]:
+    lower, upper = chance.choice(BOUNDS)
+    fill = {"fill": chance.choice((lower, upper))} if chance.random() < 0.3 else {}
+    return {"type": "numeric", "lower": lower, "upper": upper, **fill}
+
+
+def _count(chance: Random) -> dict[str, Any]:
+    upper = chance.choice((1, 2, 7, 20, 100))
+    return {"type": "count", "upper": upper, "fill": chance.choice((0, upper))}
+
+
+def _levels(chance: Random, kind: str, levels: tuple[Any, ...]) -> dict[str, Any]:
+    return {
+        "type": kind, "levels": list(levels), "fill": chance.choice(levels), "reference": chance.choice(levels)
+    }  # fmt: skip
+
+
+def _formula(chance: Random, columns: list[Column]) -> str:
+    """Every predictor, perhaps transformed, perhaps multiplied; one may be an offset; perhaps no intercept."""
+    outcome, *predictors = (f"`{column.name}`" for column in columns)
+    terms = []
+    for name, column in zip(predictors, columns[1:], strict=True):
+        forms = (
+            ["{}"] if column.has_levels else ["{}", "{}", "I({}**2)", "sqrt({})", "log({})", "exp({})", "I({}/3 - 1)"]
+        )
+        terms.append(chance.choice(forms).format(name))
+    if len(terms) > 1 and chance.random() < 0.2 and not columns[-1].has_levels:
+        terms[-1] = f"offset({predictors[-1]})"
+    elif len(terms) > 1 and chance.random() < 0.4:
+        terms.append(chance.choice((f"{terms[0]}:{terms[1]}", f"{terms[0]}*{terms[-1]}")))
+    return f"{outcome} ~ {' + '.join(terms)}{chance.choice(('', '', ' - 1'))}"
+
+
+def _statistics(chance: Random) -> Any:
+    blocks = [(1, 0), (0, 1), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (0, 3)]
+    return chance.choice(("full", "full", "paper", chance.sample(blocks, chance.randint(1, 4))))
+
+
+@dataclass(frozen=True)
+class _RowMaker:
+    chance: Random
+    columns: list[Column]
+    source: str
+
+    def __call__(self, extreme: bool = False) -> Row:
+        """A row of cells; ``extreme`` ones sit at the ends of all ranges, where two rows are furthest apart."""
+        chance = self.chance
+        if extreme:
+            return tuple(_end(chance, column) for column in self.columns)
+        if "csv" in self.source and chance.random() < 0.05:
+            return b",".join([b"zx9secret"] * chance.choice([n for n in range(1, 7) if n != len(self.columns)]))
+        strange = chance.choice((0.0, 0.3, 1.0))
+        return tuple(
+            chance.choice(STRANGE) if chance.random() < strange else _cell(chance, column) for column in self.columns
+        )
+
+
+def _end(chance: Random, column: Column) -> Any:
+    return chance.choice(column.levels if column.has_levels else (column.lower, column.upper))
+
+
+def _cell(chance: Random, column: Column) -> Any:
+    if column.has_levels:
+        return chance.choice(column.levels)
+    width = column.upper - column.lower
+    value = chance.choice((column.lower, column.upper, chance.uniform(column.lower - width, column.upper + width)))
+    return chance.choice((value, round(value), str(value))) if abs(value) < 1e15 else value

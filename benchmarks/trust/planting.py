@@ -1,0 +1,75 @@
+"""Planted bugs. Each is a small mistake of the kind that privacy software has had; the audit must catch every one.
+
+A bug is a list of replacements. ``where`` says which of the audit's inputs can show it at all: any table, a release of
+several stages, a large table, or the real sampler.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from trust.audit import Violation, audit
+from trust.cases import FAMILIES, draw_case
+from trust.large import check_large_table
+from trust.sampler import check_sampler
+
+MOST_CASES = 60
+
+Replacement = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    where: str
+    replacements: Callable[[], list[Replacement]]
+
+
+@dataclass(frozen=True)
+class Catch:
+    """Which check of the audit caught a bug, after how many cases, and what it said."""
+
+    bug: str
+    check: str
+    cases: int
+    said: str
+
+
+BUGS: list[Bug] = []
+
+
+def planted(name: str, where: str = "any") -> Callable[[Callable[[], list[Replacement]]], None]:
+    return lambda replacements: BUGS.append(Bug(name, where, replacements))
+
+
+@contextmanager
+def applied(bug: Bug) -> Iterator[None]:
+    with ExitStack() as stack:
+        for target, name, value in bug.replacements():
+            stack.enter_context(patch.object(target, name, value))
+        yield
+
+
+def catch(bug: Bug, seed: int, folder: Path) -> Catch | None:
+    """Run the audit on the bug until it is caught, or give up."""
+    chance = random.Random(f"{seed} {bug.name}")
+    with applied(bug):
+        for number in range(1, MOST_CASES + 1):
+            family = FAMILIES[number % 3]
+            try:
+                if bug.where == "sampler":
+                    check_sampler()
+                elif bug.where == "large":
+                    check_large_table(chance, family)
+                else:
+                    audit(draw_case(chance, family, tables=4, staged=bug.where == "stages"), folder)
+            except Violation as violation:
+                said = str(violation).partition(": ")[2]
+                return Catch(bug.name, violation.check, number, said[:120])
+    return None

@@ -1,0 +1,27 @@
+"""The custodian's side loads few libraries: the list that docs/security.md asks to trust is the list that is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trust.dependencies import loaded_by_a_release
+
+# Those that read rows, draw noise or account for it, and what they need themselves. OpenDP loads Polars where it is
+# installed; setuptools is there in some environments only.
+TRUSTED = {
+    "absl-py", "attrs", "Deprecated", "dm-tree", "dp-accounting", "formulaic", "interface_meta", "mpmath",
+    "narwhals", "numpy", "opendp", "pandas", "polars", "polars-runtime-32", "pyarrow", "python-dateutil", "scipy",
+    "setuptools", "six", "typing_extensions", "tzdata", "wrapt",
+}  # fmt: skip
+HEAVY = {"jax", "jaxlib", "numpyro", "arviz", "matplotlib", "xarray", "typer", "rich", "pyspark"}
+
+
+def test_a_release_of_one_stage_loads_no_more_than_the_trust_list(tmp_path: Path) -> None:
+    loaded = loaded_by_a_release(str(tmp_path))
+    assert {"numpy", "pyarrow", "opendp", "dp-accounting"} <= loaded
+    assert not loaded & HEAVY
+    assert loaded <= TRUSTED, loaded - TRUSTED
+
+
+def test_the_measurement_sees_a_library_that_is_loaded(tmp_path: Path) -> None:
+    assert "matplotlib" in loaded_by_a_release(str(tmp_path), before="import matplotlib")
