@@ -69,9 +69,8 @@ def exact_sums(
     of_batch = partial(
         batch_sums, design=design, grid=mechanism.grid, radius=mechanism.radius, sums_of=sums_of
     )  # every part of it can be pickled, so that it can travel to where the rows are
-    parts = source.sums(of_batch) if isinstance(source, SparkSource) else _by_threads(of_batch, source.batches())
     total: BlockSums | None = None
-    for part in _without_content(parts):
+    for part in _without_content(source, of_batch):
         total = part if total is None else total + part
         if counter is not None:
             counter.add(part.num_rows)
@@ -94,10 +93,10 @@ def check_rows(found: int | None, design: Design) -> None:
         raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
 
 
-def _without_content(parts: Iterator[BlockSums]) -> Iterator[BlockSums]:
+def _without_content(source: Source, of_batch: Callable[[Any], BlockSums]) -> Iterator[BlockSums]:
     """No row can lead to an error here by design; if one ever does, its content must not be in the message."""
     try:
-        yield from parts
+        yield from source.sums(of_batch) if isinstance(source, SparkSource) else _by_threads(of_batch, source.batches())
     except DpglmError:
         raise
     except Exception:

@@ -44,7 +44,8 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         from dpglm.custodian.files import FilesSource, table_files
 
         return FilesSource(columns, files=table_files(Path(table)))
-    modules = {kind.__module__.partition(".")[0] for kind in type(table).__mro__}
+    modules = {base.__module__.partition(".")[0] for base in type(table).__mro__}
+    kind = type(table).__name__
     if "pandas" in modules and hasattr(table, "columns"):
         return _PandasSource(columns, len(table), frame=table)
     if "pyspark" in modules and hasattr(table, "mapInArrow"):
@@ -54,14 +55,15 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
     if "pyarrow" in modules and hasattr(table, "scanner"):  # a dataset; one of files can be scanned again
         check_names(table.schema.names, columns)
         names = [column.name for column in columns]
-        return _StreamSource(columns, lambda: table.scanner(columns=names).to_reader(), again=hasattr(table, "files"))
+        again = hasattr(table, "files")
+        return _StreamSource(columns, kind, lambda: table.scanner(columns=names).to_reader(), again)
     if hasattr(table, "__arrow_c_stream__"):
-        return _StreamSource(columns, lambda: table, again=False)
+        return _StreamSource(columns, kind, lambda: table, again=False)
     if callable(table):
-        return _StreamSource(columns, table, again=True)
+        return _StreamSource(columns, "a function", table, again=True)
     raise InputError(
         "table",
-        type(table).__name__,
+        kind,
         "must be a path, a pandas or Spark DataFrame or something that exports an Arrow stream",
         "pass a path to a CSV or Parquet file, or call .collect() or .to_arrow() first",
     )
@@ -112,9 +114,9 @@ def is_text(kind: pa.DataType) -> bool:
 class _StreamSource(Source):
     """What ``open_stream`` returns. ``again`` says that it returns a new stream of the same rows at every call."""
 
-    def __init__(self, columns: Sequence[Column], open_stream: Callable[[], Any], again: bool) -> None:
+    def __init__(self, columns: Sequence[Column], kind: str, open_stream: Callable[[], Any], again: bool) -> None:
         super().__init__(columns)
-        self._open_stream, self._again = open_stream, again
+        self._kind, self._open_stream, self._again = kind, open_stream, again
         self._opened: Any = self._reader()
 
     def _reader(self) -> pa.RecordBatchReader:
@@ -134,7 +136,7 @@ class _StreamSource(Source):
     def batches(self) -> Iterator[pa.RecordBatch]:
         reader, self._opened = self._opened or self._reader(), None
         names = [column.name for column in self.columns]
-        for batch in without_quoting(reader, "a stream"):
+        for batch in without_quoting(reader, self._kind):
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
 
