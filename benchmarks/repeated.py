@@ -15,24 +15,11 @@ from calibration import LEVELS, Record, calibration_of, laplace_draws, split_r_h
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.sampler import find_modes, sample_chains, use_compilation_cache
 from dpglm.custodian.build import build_release
+from seeded_noise import SeededNoise
 
 Floats = npt.NDArray[np.float64]
 DELTA = 1e-6
 CHAINS = 2
-
-
-@dataclass
-class SeededNoise:
-    """Noise of the right size that a study can repeat: not private."""
-
-    seed: int
-    private: bool = False
-
-    def __post_init__(self) -> None:
-        self.generator = np.random.default_rng(self.seed)
-
-    def draw(self, grid_stddev: float, size: int) -> list[int]:
-        return [round(number) for number in self.generator.normal(0, grid_stddev, size)]
 
 
 def released(

@@ -39,6 +39,21 @@ def test_analyst_and_report_never_import_the_custodian(side):
         assert not violations(file.read_text(), package), file
 
 
+def imports_baselines(source: str, package: str) -> bool:
+    return any((name + ".").startswith("dpglm.baselines.") for name in imported_modules(source, package))
+
+
+def test_nothing_else_imports_the_baselines():
+    """They see rows and releases alike, for comparison: no product code may lean on them."""
+    for file in PACKAGE.rglob("*.py"):
+        place = file.relative_to(PACKAGE)
+        if place.parts[0] != "baselines":
+            package = ".".join(["dpglm", *place.parent.parts])
+            assert not imports_baselines(file.read_text(), package), file
+    assert imports_baselines("from dpglm.baselines import naive", "dpglm.analyst")
+    assert imports_baselines("from ..baselines import on_rows", "dpglm.analyst")
+
+
 @pytest.mark.parametrize(
     "planted",
     [

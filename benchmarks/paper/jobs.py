@@ -1,0 +1,167 @@
+"""What is to be sampled, as plain arrays and shapes: a job can run on any machine that has JAX and this source.
+
+Three kinds: posteriors by NUTS (of releases or of rows), chains of noisy gradients, and the search for their settings.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpglm.analyst.outcomes import Outcome
+from dpglm.analyst.sampler import continue_chains, find_modes, start_chains
+from dpglm.baselines.langevin import BURN_IN, ITERATIONS, chains
+from paper.seed import SEED
+from paper.sketches import Sketches, distances, rank_r_hat
+
+CHAINS, DRAWS, MOST_DRAWS, KEPT = 4, 1_000, 8_000, 1_000
+LARGEST_R_HAT = 1.008  # more draws are made above this; what is reported must stay below 1.01
+KEEP_EVERY = 4  # of the draws of noisy gradients, which are far from independent
+Result = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class PosteriorJob:
+    """Posteriors of one shape; ``data`` is stacked. ``staged`` holds each release's own data where there are stages.
+
+    Sampled by NUTS, or approximated by a Gaussian at the mode.
+    """
+
+    model: Any
+    data: Any
+    start: np.ndarray
+    staged: Any = None
+    draws: int = DRAWS
+    sampler: str = "nuts"
+
+    def run(self, _: Path) -> Result:
+        """Chains that go on until they agree, or draws of the Gaussian."""
+        laplace = find_modes(self.model, self.data, self.start)
+        if self.sampler == "laplace":
+            standard = np.random.default_rng(SEED).normal(size=(CHAINS * KEPT, laplace.mode.shape[1]))
+            drawn = laplace.mode[:, None] + np.einsum("rij,dj->rdi", laplace.factor, standard)
+            return self._sketch(drawn[:, None])
+        running = start_chains(self.model, self.data, laplace, chains=CHAINS, seed=SEED)
+        running, sampled = continue_chains(running, self.draws)
+        count = len(self.model.names)
+        while True:
+            r_hat = max(np.nanmax(rank_r_hat(one[..., :count])) for one in sampled.draws)
+            made = sampled.draws.shape[2]
+            if r_hat < LARGEST_R_HAT or made >= MOST_DRAWS:
+                break
+            running, more = continue_chains(running, made)
+            sampled = sampled.joined(more)
+        free = sampled.draws[:, :, :: max(1, made // KEPT)]
+        result = self._sketch(free)
+        result["r_hat"] = np.array([rank_r_hat(one[..., :count]) for one in sampled.draws])
+        return result | {"divergences": sampled.divergences, "draws": np.array(made), "steps": sampled.steps}
+
+    def _sketch(self, free: np.ndarray) -> Result:
+        """Of the coefficients; with a normal prior they are the first of the free values."""
+        if self.staged is None:
+            return _as_arrays(Sketches.of(free[..., : len(self.model.names)]))
+        from dpglm.analyst.staged import staged_draws
+
+        each = zip(self.staged, free, strict=True)
+        return _as_arrays(
+            Sketches.of(np.array([staged_draws(self.model, data, one, SEED).coefficients for data, one in each]))
+        )
+
+
+@dataclass(frozen=True)
+class ChainJob:
+    """Chains of noisy gradients. ``tuning`` names the search, and ``searched`` says which of its lines each takes."""
+
+    outcome: Outcome
+    matrices: np.ndarray  # (tables, rows, coefficients)
+    outcomes: np.ndarray
+    table_of: np.ndarray  # which table each chain sees
+    prior_scales: np.ndarray
+    noise: np.ndarray
+    tuning: str
+    searched: np.ndarray
+    hottest: float
+    iterations: int = ITERATIONS
+    burn_in: int = BURN_IN
+
+    def numbers(self, folder: Path) -> np.ndarray:
+        """Noise and settings of each chain: the best of the search among those that are not too hot."""
+        search = np.load(folder / f"{self.tuning}.npz")
+        hot = temperatures(search["noise"], search["grid"], self.matrices.shape[1]) > self.hottest
+        best = np.where(hot, np.inf, search["scores"]).argmin(axis=1)
+        return np.column_stack([self.noise, search["grid"][best[self.searched]]])
+
+    def run(self, folder: Path) -> Result:
+        """The paper's length, with the settings that the search found best."""
+        numbers = self.numbers(folder)
+        draws = chains(
+            self.outcome, self.matrices[self.table_of], self.outcomes[self.table_of], self.prior_scales, numbers,
+            self.iterations, self.burn_in, SEED, KEEP_EVERY,
+        )  # fmt: skip
+        return _as_arrays(Sketches.of(draws[:, None])) | {"settings": numbers}
+
+
+@dataclass(frozen=True)
+class TuningJob:
+    """Simulated tables from the prior predictive, and the settings to try on them: no real row has a say.
+
+    The score is the mean Kolmogorov-Smirnov distance to the non-private posteriors of the simulated tables.
+    """
+
+    rows: PosteriorJob
+    outcome: Outcome
+    prior_scales: np.ndarray
+    noise: np.ndarray  # one a line of the search: an epsilon
+    grid: np.ndarray  # (settings, 3): learning rate, clipping norm, decay
+    iterations: int = ITERATIONS
+    burn_in: int = BURN_IN
+
+    def run(self, folder: Path) -> Result:
+        """Every setting on every table for every epsilon."""
+        (data,) = self.rows.data
+        rows = self.rows.run(folder)
+        tables, settings, lines = len(data.y), len(self.grid), len(self.noise)
+        scores = np.empty((lines, settings))
+        setting_of, table_of = (part.ravel() for part in np.indices((settings, tables)))
+        for line, noise in enumerate(self.noise):
+            numbers = np.column_stack([np.full(len(table_of), noise), self.grid[setting_of]])
+            draws = chains(
+                self.outcome, data.matrix[table_of], data.y[table_of], self.prior_scales, numbers, self.iterations,
+                self.burn_in, SEED + 1 + line, KEEP_EVERY,
+            )  # fmt: skip
+            sketches = np.moveaxis(np.quantile(draws, np.linspace(0, 1, 401), axis=1), 0, 1)
+            found = [distances(sketch, rows["quantiles"][table]).mean()
+                     for sketch, table in zip(sketches, table_of, strict=True)]  # fmt: skip
+            scores[line] = np.reshape(found, (settings, tables)).mean(axis=1)
+        return {"scores": scores, "grid": self.grid, "noise": self.noise, "r_hat": rows["r_hat"]}
+
+
+def temperatures(noise: np.ndarray, grid: np.ndarray, rows: int) -> np.ndarray:
+    """Variance of privacy's noise over that of Langevin dynamics at the first step, (noise, settings)."""
+    return grid[:, 0] * (noise[:, None] * grid[:, 1] / (2 * rows**-0.5)) ** 2
+
+
+Job = PosteriorJob | ChainJob | TuningJob
+
+
+def save_job(folder: Path, name: str, job: Job) -> None:
+    """Arrays as NumPy's, so that another version of JAX can read them."""
+    plain = jax.tree.map(np.asarray, job.data) if isinstance(job, PosteriorJob) else None
+    if isinstance(job, PosteriorJob):
+        staged = None if job.staged is None else jax.tree.map(np.asarray, job.staged)
+        job = PosteriorJob(job.model, plain, job.start, staged, job.draws, job.sampler)
+    (folder / f"{name}.job").write_bytes(pickle.dumps(job))
+
+
+def _as_arrays(sketches: Sketches) -> Result:
+    return {
+        "quantiles": sketches.quantiles.astype(np.float32),
+        "mean": sketches.mean,
+        "stddev": sketches.stddev,
+        "r_hat": sketches.r_hat,
+    }

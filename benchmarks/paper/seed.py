@@ -1,0 +1,3 @@
+"""The one seed of the experiments."""
+
+SEED = 20261115

@@ -1,0 +1,163 @@
+"""What should hold, each with the numbers that decide it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from paper.lines import METHODS, Line, Study, by_repetition, coverage, mean_ks, standard_error, typical_width
+
+FROM_EPSILON = 0.1
+NOISE_MATTERS = 1.2  # where dpglm's posterior is wider than the non-private one by this factor
+ERRORS = 2.6  # standard errors of a paired difference: 1 in 200 by chance, on one side
+SMALLEST_NORM = 4.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, whether it holds, and where it does not or how clearly it does."""
+
+    claim: str
+    holds: bool
+    evidence: str
+
+
+def verdicts(study: Study) -> list[Verdict]:
+    return [
+        _below(study, ("staged", "dpglm"), "dp_sgld", ("diabetes", "adult", "synthetic"), everywhere=True),
+        _below(study, ("paper_blocks",), "dp_sgld", ("synthetic",), everywhere=True),
+        _below(study, ("staged", "dpglm"), "naive", ("diabetes", "adult", "synthetic", "counts"), everywhere=False),
+        _not_above_taylor(study),
+        _half_of_taylor(study, ("staged", "dpglm")),
+        _half_of_taylor(study, ("dpglm",)),
+        _falls(study),
+        _chains_agree(study),
+        _covers(study),
+        _others_do_not_cover(study),
+    ]
+
+
+def _product(study: Study, methods: tuple[str, ...], experiment: str) -> list[Line]:
+    """The first method that there is for each condition: staged where the rule takes stages, else one stage."""
+    found: dict[tuple[float, float], Line] = {}
+    for method in reversed(methods):
+        for line in study.of(experiment, method):
+            found[line["epsilon"], line.get("norm", 0.0)] = line
+    return [found[key] for key in sorted(found)]
+
+
+def _told(methods: tuple[str, ...]) -> str:
+    names = {"staged": "dpglm, in stages where the rule takes them", "paper_blocks": "dpglm with the paper's blocks"}
+    return names.get(methods[0], "dpglm in one stage")
+
+
+def _below(
+    study: Study, methods: tuple[str, ...], other: str, experiments: tuple[str, ...], everywhere: bool
+) -> Verdict:
+    """Mean distance below the other's, cell by cell."""
+    passed, failed = [], []
+    for experiment in experiments:
+        for line in _product(study, methods, experiment):
+            if line["epsilon"] < FROM_EPSILON or (not everywhere and typical_width(line) < NOISE_MATTERS):
+                continue
+            theirs = study.one(experiment, other, epsilon=line["epsilon"])
+            if theirs is None:
+                continue
+            gap = np.hypot(standard_error(by_repetition(line)), standard_error(by_repetition(theirs)))
+            numbers = f"{mean_ks(line):.3f} against {mean_ks(theirs):.3f} (± {gap:.3f})"
+            text = f"{experiment} ε = {line['epsilon']:g}: {numbers}"
+            (passed if mean_ks(line) < mean_ks(theirs) else failed).append(text)
+    where = "at every ε ≥ 0.1" if everywhere else f"where noise widens the posterior by {NOISE_MATTERS:g} or more"
+    claim = f"{_told(methods)}: mean KS below {METHODS[other]}'s ({', '.join(experiments)}), {where}"
+    return Verdict(claim, not failed, _evidence(passed, failed))
+
+
+def _not_above_taylor(study: Study) -> Verdict:
+    passed, failed = [], []
+    for experiment in ("diabetes", "adult", "synthetic", "counts", "limit"):
+        ours = study.of(experiment, "dpglm_laplace") or study.of(experiment, "dpglm")
+        for line in ours:
+            condition = {name: line[name] for name in ("epsilon", "norm") if name in line}
+            theirs = study.one(experiment, "taylor", **condition)
+            if theirs is None:
+                continue
+            gap = by_repetition(line) - by_repetition(theirs)
+            told = ", ".join(f"{name} {value:g}" for name, value in condition.items())
+            text = f"{experiment} {told}: {gap.mean():+.3f} ± {standard_error(gap):.3f}"
+            (failed if gap.mean() > ERRORS * standard_error(gap) + 1e-12 else passed).append(text)
+    claim = f"mean KS of dpglm not above Taylor's by more than {ERRORS:g} standard errors of the paired difference"
+    return Verdict(claim, not failed, _evidence(passed, failed))
+
+
+def _half_of_taylor(study: Study, methods: tuple[str, ...]) -> Verdict:
+    passed, failed = [], []
+    for line in _product(study, methods, "limit"):
+        theirs = study.one("limit", "taylor", epsilon=line["epsilon"], norm=line["norm"])
+        if line["norm"] < SMALLEST_NORM or theirs is None:
+            continue
+        text = f"‖θ‖ = {line['norm']:g}, ε = {line['epsilon']:g}: {mean_ks(line):.2f} against {mean_ks(theirs):.2f}"
+        (passed if mean_ks(line) <= 0.5 * mean_ks(theirs) else failed).append(text)
+    claim = f"{_told(methods)}: at most half of Taylor's KS where ‖θ‖ ≥ {SMALLEST_NORM:g} and ε ≥ 1"
+    return Verdict(claim, not failed, _evidence(passed, failed))
+
+
+def _falls(study: Study) -> Verdict:
+    """No step up beyond chance, and a clear fall from the first epsilon to the last."""
+    failed, passed = [], []
+    for experiment in ("synthetic", "counts"):
+        lines = study.of(experiment, "dpglm")
+        for before, after in pairwise(lines):
+            rise = by_repetition(after) - by_repetition(before)
+            if rise.mean() > ERRORS * standard_error(rise):
+                failed.append(f"{experiment} ε {before['epsilon']:g} to {after['epsilon']:g}: {rise.mean():+.3f}")
+        ends = f"{experiment}: {mean_ks(lines[0]):.2f} at ε = {lines[0]['epsilon']:g}, {mean_ks(lines[-1]):.2f} at ε = "
+        ends += f"{lines[-1]['epsilon']:g}"
+        (passed if mean_ks(lines[-1]) < mean_ks(lines[0]) else failed).append(ends)
+    return Verdict("KS falls as ε grows (synthetic, counts)", not failed, "; ".join(failed or passed))
+
+
+def _chains_agree(study: Study) -> Verdict:
+    # One chain has no R-hat, nor has a Gaussian at the mode; Taylor's cliffs are its own.
+    lines = [line for line in study.lines if line["method"] != "taylor" and np.isfinite(line["r_hat"])]
+    worst = max(lines, key=lambda line: line["r_hat"])
+    posteriors = sum(line.get("repetitions", 0) for line in lines)
+    high = [line for line in lines if line["r_hat"] >= 1.01]
+    told = f"largest {worst['r_hat']:.4f} ({worst['experiment']}, {worst['method']}) among {posteriors:,} posteriors"
+    if high:
+        told += "; above: " + ", ".join(f"{line['experiment']} {line['method']} {line['r_hat']:.3f}" for line in high)
+    return Verdict("R-hat below 1.01 for every posterior of dpglm and of the rows", not high, told)
+
+
+def _covers(study: Study) -> Verdict:
+    lines = study.of("coverage", "dpglm")
+    outside = [line for line in lines if not _nominal(coverage(line))]
+    told = "; ".join(f"ε = {line['epsilon']:g}: {_percent(coverage(line))}" for line in lines)
+    return Verdict("95 % intervals of dpglm cover at their nominal rate, θ drawn from the prior", not outside, told)
+
+
+def _others_do_not_cover(study: Study) -> Verdict:
+    passed, failed = [], []
+    for method, label in (("naive", "naive"), ("dp_sgld", "DP-SGLD")):
+        for line in study.of("coverage", method):
+            text = f"{label} ε = {line['epsilon']:g}: {_percent(coverage(line))}"
+            (failed if _nominal(coverage(line)) else passed).append(text)
+    return Verdict("those of naive and of DP-SGLD do not", not failed, "; ".join(failed or passed))
+
+
+def _nominal(found: tuple[float, float]) -> bool:
+    share, error = found
+    return abs(share - 0.95) <= max(ERRORS * error, 1e-9)
+
+
+def _percent(found: tuple[float, float]) -> str:
+    return f"{100 * found[0]:.1f} ± {100 * found[1]:.1f} %"
+
+
+def _evidence(passed: list[str], failed: list[str]) -> str:
+    if not passed and not failed:
+        return "not measured"
+    if failed:
+        return f"{len(failed)} of {len(failed) + len(passed)} cells fail: " + "; ".join(failed)
+    return f"all {len(passed)} cells; " + "; ".join(passed[:1] + passed[-1:])

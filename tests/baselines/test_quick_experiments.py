@@ -1,0 +1,73 @@
+"""The paper's experiments in their quick form: prepare, sample and score a few small simulated tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks_on_the_path(monkeypatch):
+    """For this module alone: the folder's other scripts have common names."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("paper", "machine", "seeded_noise"):
+            del sys.modules[name]
+
+
+def test_a_quick_run_scores_every_method(tmp_path):
+    from paper.__main__ import main
+    from paper.jobs import temperatures
+
+    work, output = tmp_path / "work", tmp_path / "paper.jsonl"
+    arguments = ["prepare", "sample", "score", "--quick", "--only", "coverage", "--workers", "0"]
+    main([*arguments, "--work", str(work), "--output", str(output)])
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {line["method"] for line in lines} == {"non_private", "dpglm", "naive", "dp_sgld", "search"}
+    scored = [line for line in lines if line["method"] != "search"]
+    for line in scored:
+        distances = np.array(line["ks"])
+        assert distances.shape == (2, 3)
+        assert ((distances >= 0) & (distances <= 1)).all()
+    (rows,) = (line for line in scored if line["method"] == "non_private")
+    assert np.max(rows["ks"]) == 0  # at no distance from itself
+    widths = {(line["method"], line.get("epsilon")): np.mean(line["width"]) for line in scored}
+    assert widths["dpglm", 0.1] > 2  # noise widens, and less of it widens less
+    assert widths["dpglm", 1.0] < widths["dpglm", 0.1]
+    assert widths["naive", 0.1] < widths["dpglm", 0.1]
+    # The search leaves out chains that are too hot.
+    job = np.load(work / "coverage_dp_sgld.npz")
+    found = temperatures(job["settings"][:, 0], job["settings"][:, 1:], 1_000).diagonal()
+    assert (found < 200).all()
+    finished = (work / "coverage_dpglm_1.npz").stat().st_mtime_ns
+    main([*arguments, "--work", str(work), "--output", str(output)])  # nothing is sampled again
+    assert (work / "coverage_dpglm_1.npz").stat().st_mtime_ns == finished
+
+
+def test_sketches_tell_distances_and_agreement():
+    """Against SciPy and ArviZ; a shifted chain is seen."""
+    from paper.sketches import Sketches, distances, rank_r_hat
+
+    rng = np.random.default_rng(1)
+    one, other = rng.normal(size=(1, 4, 1000, 2)), 0.3 + 1.5 * rng.normal(size=(1, 4, 1000, 2))
+    found = distances(Sketches.of(one).quantiles[0], Sketches.of(other).quantiles[0])
+    for place in range(2):
+        exact = ks_2samp(one[..., place].ravel(), other[..., place].ravel()).statistic
+        assert found[place] == pytest.approx(exact, abs=0.005)
+    shifted = one[0] + np.array([0, 0, 0, 0.5])[:, None, None]
+    for draws in (one[0], shifted):
+        expected = az.rhat(az.convert_to_dataset({"x": draws}))["x"].values
+        np.testing.assert_allclose(rank_r_hat(draws), expected, atol=1e-6)
+    assert rank_r_hat(shifted).min() > 1.02
+    assert np.isnan(rank_r_hat(one[0, :1])).all()
+    assert (distances(np.full((401, 2), np.nan), Sketches.of(one).quantiles[0]) == 1).all()
