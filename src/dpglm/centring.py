@@ -4,8 +4,8 @@ A later stage looks at the table from a centre theta_0 that earlier stages showe
 u = x~' theta_0 and the whitened row z = W x~, each row becomes two parallel vectors of bounded length,
 
     s = kappa r(y, u) z                  the score,          |s|   <= score_bound
-    q = sqrt(kappa w(u)) z               the information,    |q|^2 <= information_bound
-    kappa = min(1, score_bound / (m(u) |z|), information_bound / (w(u) |z|^2))
+    q = sqrt(lambda w(u)) z              the information,    |q|^2 <= information_bound
+    kappa = min(1, score_bound / (m(u) |z|)),   lambda = min(kappa, information_bound / (w(u) |z|^2))
 
 r is the clipped residual less its expectation, m(u) the largest |r| over all outcomes, w(u) the slope of that
 expectation in the linear predictor. kappa depends on the predictors alone, so the score stays unbiased at the true

@@ -246,7 +246,7 @@ def fit(
     loaded = [dpglm.load_release(path) for path in releases]
     with (
         warnings.catch_warnings(),
-        counting("sampling (the first fit of a kind compiles for half a minute)", quiet or as_json) as progress,
+        counting("fitting", quiet or as_json) as progress,
     ):
         warnings.simplefilter("ignore", dpglm.FitWarning)  # printed below as notes
         fitted = dpglm.fit(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,9 @@ from dpglm.analyst import looks
 from dpglm.analyst.fit import Asked, fit_staged
 from dpglm.analyst.staged import _LOG_DISCREPANCY, StagedShape, _information, _looks, _position, staged_model
 from dpglm.custodian.build import build_release
+from dpglm.custodian.stages import centred_noise, information_share
 from dpglm.errors import InputError
+from dpglm.formula import build_design
 
 ROWS = 20_000
 OPTIONS = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
@@ -249,6 +253,29 @@ def test_centring_follows_from_the_noisy_stages_alone(release):
         assert again.score_bound == pytest.approx(stage.centring.score_bound, rel=1e-6)
         if position < len(release.stages) - 1:
             known = looks.add_look(release, known, stage)
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_bounds_grow_and_the_noise_of_every_block_vanishes_beside_the_rows(family):
+    """The score's square is the one that a bound growing too fast would never let see the variance of the scores."""
+    known = looks.Knowledge(
+        first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
+        shift=np.zeros(3), information=np.eye(3), centre=np.zeros(3), covariance=np.eye(3), mean_weight=0.2,
+        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0),
+    )  # fmt: skip
+    bounds, shares = [], []
+    for rows in (10**4, 10**6, 10**8):
+        design = build_design("y ~ dose + arm", schema(family, rows), family)
+        release = SimpleNamespace(design=design, num_rows=rows, privacy=SimpleNamespace(mu=0.7))
+        centring = looks.next_centring(release, known, 0.5)
+        noise = centred_noise(0.5, 3, information_share(rows, 3, last=True))
+        bounds.append((centring.score_bound, centring.information_bound))
+        deviations = noise.score * centring.score_bound, noise.information * centring.information_bound
+        # The score beside the sampling error, the matrices beside their own size.
+        square = math.sqrt(2) * noise.score * centring.score_bound**2
+        shares.append((deviations[0] / math.sqrt(rows), deviations[1] / rows, square / rows))
+    assert np.all(np.diff(bounds, axis=0) > 0)
+    assert np.all(np.divide(shares[1:], shares[:-1]) < 0.4)
 
 
 def test_an_odd_shape_is_equal_to_itself_only():

@@ -18,7 +18,7 @@ from dpglm.custodian.build import build_release
 from dpglm.custodian.ledger import UNITS, Ledger
 from dpglm.custodian.noise import LARGEST_GRID_NOISE, FixedNoise
 from dpglm.custodian.sensitivity import centred_squared_mu
-from dpglm.custodian.stages import centred_noise, plan_stages, stage_shares
+from dpglm.custodian.stages import centred_noise, information_share, plan_stages, stage_shares
 from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
 from dpglm.privacy import compose, delta_of, mu_of, staged_discreteness
@@ -82,11 +82,12 @@ def test_the_stages_together_cost_what_one_release_may(family: str, epsilon: flo
     assert sum(math.ceil(Fraction(mu * mu) * UNITS) for mu in made.mus) <= math.floor(Fraction(whole * whole) * UNITS)
 
 
-@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
 @pytest.mark.parametrize("dimension", [1, 3, 60])
 @pytest.mark.parametrize("mu", [1e-3, 0.2, 1.0, 7.0])
-def test_the_noise_of_a_stage_costs_what_it_may(mu: float, dimension: int, last: bool) -> None:
-    noise = centred_noise(mu, dimension, last)
+def test_the_noise_of_a_stage_costs_what_it_may(mu: float, dimension: int, share: float) -> None:
+    noise = centred_noise(mu, dimension, share)
+    assert noise.information**-2 == pytest.approx(share * mu * mu, rel=1e-9)
     assert mu * (1 - 1e-9) < noise.mu <= mu
     assert Fraction(noise.mu) ** 2 >= Fraction(centred_squared_mu(noise.score, noise.information, dimension)) * (
         1 - Fraction(1, 10**15)
@@ -96,6 +97,15 @@ def test_the_noise_of_a_stage_costs_what_it_may(mu: float, dimension: int, last:
     assert information == noise.information * 4**VECTOR_BITS
     assert square == pytest.approx(math.sqrt(2) * noise.score * 4**VECTOR_BITS, rel=1e-15)
     assert score < min(information, square) / math.sqrt(2)  # the smallest noise, which discreteness is about
+
+
+def test_the_information_gets_less_of_a_large_table() -> None:
+    for last, most in ((True, 0.1), (False, 0.2)):
+        shares = [information_share(rows, 8, last) for rows in (100, 2_000, 40_000, 10**6, 10**9)]
+        assert shares[:2] == [most, most]
+        assert shares == sorted(shares, reverse=True)
+        assert shares[2] == pytest.approx(0.56 * most, rel=0.01)
+        assert shares[-1] == 0.02
 
 
 def test_auto_looks_at_public_facts_only() -> None:

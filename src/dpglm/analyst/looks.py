@@ -30,14 +30,15 @@ from dpglm.release_file import Release, Stage
 Floats = npt.NDArray[np.float64]
 
 # Constants of the method; docs/stages.md says what each is for and how it was chosen.
-CLIP = 4.0  # residual standard deviations that a count or linear residual may have, at least
+CLIP = 4.0  # residual standard deviations that a count or linear residual may have, at a leverage of 4
 FIRST_DISCREPANCY = {"logistic": 1.0, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
+_CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
-_LEAST_LEVERAGE = {"logistic": 2.0, "poisson": 4.0, "linear": 4.0}
-_LEVERAGE_GROWTH = {"logistic": 1.8, "poisson": 3.6, "linear": 3.6}
-_INFORMATION_LEVERAGE = 15.0  # the same for the information, at a signal N mu^2 / D of 360; it grows with its root
+_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 4.0, "linear": 2.8}
+_LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.0, "linear": 4.2}
+_INFORMATION_LEVERAGE = 15.0  # the same for the information, at a signal N mu^2 / D of 360
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
 
@@ -133,9 +134,10 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
     # Squared residual range over its weight: what a row of average leverage may contribute.
     per_row = 1 / known.mean_weight if family == "logistic" else CLIP**2 * dispersion
     noise = 4 * size * per_row / dispersion / (mu * mu * rows)
-    least = _LEAST_LEVERAGE[family]
-    leverage = max(least, _LEVERAGE_GROWTH[family] * (rows / 40_000 / noise) ** 0.25)
-    clip = CLIP * math.sqrt(leverage / least)
+    # The squared bound grows as a fourth root; it is proportional to the leverage, or with a clip to its square.
+    power = 0.25 if family == "logistic" else 0.125
+    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * (rows / 40_000 / noise) ** power)
+    clip = CLIP * math.sqrt(leverage / 4)
     if family != "logistic":
         per_row = clip**2 * dispersion
     whitening = _inverse_root(known.information)
@@ -144,10 +146,16 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
         centre=(*map(float, known.centre), *offset),
         whitening=tuple(tuple(map(float, row)) for row in whitening),
         score_bound=math.sqrt(leverage * size * per_row),
-        information_bound=size * _INFORMATION_LEVERAGE * min(max(math.sqrt(signal / 360), 0.35), 4.0),
+        information_bound=size * _information_leverage(signal),
         spread=known.spread,
         clip=clip,
     )
+
+
+def _information_leverage(signal: float) -> float:
+    """Bound of a row's information, in that of an average row: small where noise is large, and it always grows."""
+    relative = signal / 360
+    return _INFORMATION_LEVERAGE * (max(math.sqrt(relative), 0.35) if relative < 1 else relative**0.25)
 
 
 def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
@@ -175,7 +183,7 @@ def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
         covariance = _inverse(before + precision + behind)
         mean = covariance @ (before_shift + shift)
         variance = look.score_noise**2 + allowance(
-            mean - centre, covariance, unwhitening, rows, known.mean_weight, design, look.information_error
+            mean - centre, covariance, centring, rows, known.mean_weight, design, look.information_error
         )
     table = table_of(design, known.spread)
     _, weight = _predicted_information(table, known.first, design, mean)
@@ -204,10 +212,11 @@ class LinearLook:
 def expected_information(
     known: Knowledge, design: Design, centring: Centring, coefficients: Floats | None = None
 ) -> Floats:
-    """E[kappa w z z'] of one row: the identity, less what the bounds take.
+    """E[lambda w z z'] of one row: the identity, less what the bounds take.
 
     Over rows of the inferred distribution, turned so that without bounds they have the information that is known. With
-    ``coefficients``, w is the mean slope on the way from the centre to them: what a score sees of a finite move.
+    ``coefficients``, what a score sees of a finite move to them: kappa in place of lambda, and w the mean slope on the
+    way there.
     """
     first, whitening = known.first, centring.whitening_matrix
     table = residual_table(design.family.name, centring.spread, centring.clip, design.response_range)
@@ -225,7 +234,8 @@ def expected_information(
         slope = np.where(far, (mean_there - mean) / np.where(far, step, 1.0), weight)
     squared = np.maximum(np.sum(z**2, axis=1), 1e-300)
     kappa = np.minimum(1.0, centring.score_bound / (largest * np.sqrt(squared)))
-    kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
+    if coefficients is None:
+        kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
     return _positive((z * (kappa * slope)[:, None]).T @ z / len(z), 0.05)
 
 
@@ -247,7 +257,7 @@ def linear_look(stage: Stage, rows: int, tolerance: float, expected: Floats) -> 
 def allowance(
     move: Floats,
     covariance: Floats,
-    unwhitening: Floats,
+    centring: Centring,
     rows: int,
     weight: float,
     design: Design,
@@ -256,11 +266,16 @@ def allowance(
     """Extra variance of each score: the error of the information, and of the map from t being linear.
 
     Both grow with the distance from the centre to t. The second-order term of a score is about
-    (1/2) N |move|^2 / sqrt(w), spread over the coordinates.
+    (1/2) N |move|^2 / sqrt(w), spread over the coordinates. A linear regression has none; there the information is
+    less than the slope of the score by what its bound takes.
     """
+    unwhitening, size = _inverse(centring.whitening_matrix), len(move)
     squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
-    curved = 0.0 if design.family.name == "linear" else CURVATURE * 0.5 * rows * squared / math.sqrt(weight)
-    return float(information_error**2 * squared + curved**2 / len(move))
+    if design.family.name == "linear":
+        cut = _CUT_INFORMATION * rows * size / centring.information_bound
+        return (information_error**2 + cut**2) * squared
+    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(weight)
+    return information_error**2 * squared + curved**2 / size
 
 
 def symmetric(values: Floats, size: int) -> Floats:

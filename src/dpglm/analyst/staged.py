@@ -296,7 +296,7 @@ def _table(release: Release, known: Knowledge, noise_aware: bool, shared: Releas
     expected = expected_information(known, release.design, centring)
     # The information's own error is sampled; what is left is the noise and the curvature of the map.
     move = after.centre - centre
-    extra = allowance(move, after.covariance, unwhitening, rows, known.mean_weight, release.design)
+    extra = allowance(move, after.covariance, centring, rows, known.mean_weight, release.design)
     size = len(centre)
     dispersion = dispersion_of(release.design, known.spread)
     quiet = 1.0 if noise_aware else NEGLIGIBLE_NOISE

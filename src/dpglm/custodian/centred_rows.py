@@ -70,10 +70,10 @@ def bounded_vectors(rows: FixedPointRows, design: Design, centring: Centring) ->
     # kappa; a row at the origin is not bounded by anything and contributes nothing.
     squared = np.maximum(squared, 1e-300)
     kappa = np.minimum(1.0, centring.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
-    kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
+    shorter = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
     longest = centring.longest
     score = np.rint(z * (kappa * residual * (longest / centring.score_bound)))
-    information = np.rint(z * (np.sqrt(kappa * weight) * (longest / math.sqrt(centring.information_bound))))
+    information = np.rint(z * (np.sqrt(shorter * weight) * (longest / math.sqrt(centring.information_bound))))
     return _held(score), _held(information)
 
 

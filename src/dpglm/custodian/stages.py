@@ -18,8 +18,11 @@ from dpglm.formula import Design
 from dpglm.privacy import Privacy, check_epsilon_delta, compose, mu_of
 
 STAGES = (1, 2, 3, "auto")
-_ENOUGH_SIGNAL = 12.0
-_INFORMATION_SHARE = {False: 0.2, True: 0.1}  # of a stage's mu^2 for its information; less in the last stage
+_ENOUGH_SIGNAL = 6.0
+# Of a stage's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last stage.
+_MOST_INFORMATION = {False: 0.2, True: 0.1}
+_INFORMATION = {False: 2.8, True: 1.4}
+_LEAST_INFORMATION = 0.02
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ def plan_stages(
     if stages not in STAGES or isinstance(stages, bool):
         raise InputError("stages", stages, "must be 1, 2, 3 or 'auto'", "correct it")
     mu, dimension = mu_of(epsilon, delta), len(design.coefficient_names)
-    signal = design.schema.dataset.rows * mu * mu / dimension
+    rows = design.schema.dataset.rows
+    signal = rows * mu * mu / dimension
     if stages == "auto":
         number = 3 if signal >= _ENOUGH_SIGNAL and statistics == "full" else 1
     else:
@@ -76,7 +80,7 @@ def plan_stages(
     shares = stage_shares(number, signal)
     first = calibrate(design, epsilon, delta, radius, allocation, statistics, shares[0])
     later = tuple(
-        centred_noise(mu * math.sqrt(share), dimension, last=position == number - 2)
+        centred_noise(mu * math.sqrt(share), dimension, information_share(rows, dimension, position == number - 2))
         for position, share in enumerate(shares[1:])
     )
     if any(max(noise.grid_stddevs) > LARGEST_GRID_NOISE for noise in later):
@@ -104,10 +108,20 @@ def stage_shares(number: int, signal: float) -> tuple[float, ...]:
     return first, second, whole - first - second
 
 
-def centred_noise(mu: float, dimension: int, last: bool) -> CentredNoise:
-    """Noise for a stage that may cost mu: a fixed share for the information, the rest for the score."""
+def information_share(rows: int, dimension: int, last: bool) -> float:
+    """Share of a later stage's mu^2 that its information gets.
+
+    An error of the information counts times the way from the centre to the estimate, which is some standard errors:
+    beside the noise of the score it falls as D / sqrt(N).
+    """
+    share = _INFORMATION[last] * dimension / math.sqrt(rows)
+    return min(max(share, _LEAST_INFORMATION), _MOST_INFORMATION[last])
+
+
+def centred_noise(mu: float, dimension: int, share: float) -> CentredNoise:
+    """Noise for a stage that may cost mu: a share of its square for the information, the rest for the score."""
     target = mu * (1 - 1e-10)
-    information = 1 / math.sqrt(_INFORMATION_SHARE[last] * target * target)
+    information = 1 / math.sqrt(share * target * target)
     low, high = 1 / target, 1e3 / target  # of the score's noise: its cost falls
     for _ in range(200):
         middle = math.sqrt(low * high)
