@@ -155,7 +155,7 @@ def run(seed: int, rounds: int, variant: str, folder: Path) -> dict[str, object]
                 book.verify()
                 held = [entry.release_id for entry in book.entries()]
             except DpglmError as error:
-                wrong.append(f"after call {cut}: {error}")
+                wrong.append(f"after call {cut}: {error}".replace(f"{name}/", ""))
                 continue
             lost += len(acknowledged - set(held))
             if held != names[: len(held)]:

@@ -105,7 +105,7 @@ def _problems(ledger: Ledger, outputs: Path, ends: dict[int, int]) -> list[str]:
     try:
         ledger.verify()
     except DpglmError as error:
-        problems.append(str(error))
+        problems.append(str(error).replace(f"{ledger.path.parent}/", ""))
     return problems
 
 

@@ -104,7 +104,11 @@ def test_a_function_that_returns_one_stream_is_refused_before_anything_is_spent(
         tables.open_table(lambda: reader, tuple(schema(10).columns.values())).repeatable()
 
 
-@pytest.mark.parametrize("table", [lambda: None, lambda: [1], lambda: 1 / 0, lambda x: x], ids=str)
+@pytest.mark.parametrize(
+    "table",
+    [lambda: None, lambda: [1], lambda: 1 / 0, lambda x: x],
+    ids=["nothing", "a list", "an error", "an argument"],
+)
 def test_a_function_that_returns_no_stream_is_refused(table: Any) -> None:
     with pytest.raises(InputError, match="gives no Arrow stream"):
         tables.open_table(table, tuple(schema(10).columns.values()))
