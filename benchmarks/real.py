@@ -27,6 +27,7 @@ from dpglm.custodian.sums import block_sums
 from dpglm.release_file import Release, Stage
 from machine import RESULTS, machine
 from real_tables import LOADERS, Table, load, maximum_likelihood
+from seeded_noise import SeededNoise
 
 SEED, DELTA, REPETITIONS = 20261115, 1e-5, 50
 EPSILONS = (0.3, 1.0, 3.0, 10.0)
@@ -41,18 +42,6 @@ SPANNING = (
     ("simulated_counts", 10_000, 10.0),
 )  # fmt: skip
 OPTIONS = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
-
-
-class SeededNoise:
-    """Rounded normals: at these scales the discrete Gaussian to six digits, and reproducible."""
-
-    private = False
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def draw(self, grid_stddev: float, size: int) -> list[int]:
-        return [round(value) for value in (self.rng.normal(size=size) * grid_stddev).tolist()]
 
 
 def grid_rows(x: np.ndarray, y: np.ndarray, plan: Plan) -> FixedPointRows:
