@@ -81,7 +81,7 @@ def _picture(rows: list[dict[str, float]]) -> None:
     axis.set_xticks([row["columns"] for row in rows], [f"{row['columns']:.0f}" for row in rows])
     axis.minorticks_off()
     axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.72), fontsize=8)
     figure.savefig(DOCS / "scale_gradient.png", dpi=150)
     plt.close(figure)
 
