@@ -84,7 +84,7 @@ bench-real: $(STAMP)
 # Rows by the hundred million; the part on Spark needs Java 17 or newer. Then predictors and fits.
 bench-scale: $(STAMP)
 	$(BIN)/python benchmarks/scale_rows.py
-	test ! -e benchmarks/scale_fits.py || $(BIN)/python benchmarks/scale_fits.py
+	$(BIN)/python benchmarks/scale_fits.py
 	$(BIN)/python benchmarks/scale_page.py
 
 # The paper's experiments: many hours on two cores. `python -m paper --help` says how to sample on another machine.

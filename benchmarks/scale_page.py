@@ -12,7 +12,7 @@ from typing import Any
 
 from fit_speed_page import paragraph, table
 from machine import RESULTS
-from scale_fits_page import fits_section
+from scale_fits_page import fits_section, said
 
 DOCS = Path(__file__).parent.parent / "docs"
 MEMORY_LIMIT = 1024  # MiB
@@ -50,10 +50,6 @@ def rows_section(results: dict[str, Any], where: dict[str, Any]) -> list[str]:
         if name in results:
             lines += ["", *part(results[name])]
     return lines
-
-
-def said(holds: bool) -> str:
-    return "yes" if holds else "**no**"
 
 
 def spark(facts: dict[str, Any]) -> list[str]:

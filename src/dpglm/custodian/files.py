@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CSV_BLOCK_BYTES = 2**24
-_TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
-_KNOWN = ", ".join(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+_KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -122,8 +122,7 @@ class FilesSource(Source):
             pacsv.open_csv(_Utf8(stream), **options) as reader,
         ):
             for batch in reader:
-                for start in range(0, batch.num_rows, tables.BATCH_ROWS):
-                    yield batch.slice(start, tables.BATCH_ROWS)
+                yield from tables.slices(batch)
         for start in range(0, bad_lines, tables.BATCH_ROWS):
             missing = pa.nulls(min(tables.BATCH_ROWS, bad_lines - start))
             yield pa.RecordBatch.from_arrays([missing] * len(names), names=names)
@@ -160,14 +159,14 @@ def table_files(path: Path) -> tuple[Path, ...]:
     if not path.exists():
         raise FileError("table", str(path), "does not exist", "check the path")
     if path.is_file():
-        if not path.name.lower().endswith(_TEXT_SUFFIXES + _PARQUET_SUFFIXES):
+        if not path.name.lower().endswith(TEXT_SUFFIXES + _PARQUET_SUFFIXES):
             raise FileError("table", str(path), f"must end in one of {_KNOWN}", "convert or rename it")
         return (path,)
     found = sorted(
         file
         for file in path.rglob("*")
         if file.is_file()
-        and file.name.lower().endswith(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+        and file.name.lower().endswith(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
         and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not found:

@@ -29,15 +29,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dpglm.blocks import BlockShape
+from dpglm.custodian.files import TEXT_SUFFIXES
 from dpglm.custodian.sums import BlockSums
-from dpglm.custodian.tables import BATCH_ROWS, Source, check_names, check_type, no_numbers
+from dpglm.custodian.tables import Source, check_names, check_type, no_numbers, slices
 from dpglm.errors import DpglmError, FileError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME = "a Spark DataFrame"
-_TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 @dataclass
@@ -101,7 +101,7 @@ def read_with_spark(path: str) -> Any:
     CSV is not read this way: Spark keeps half of an odd line, dpglm makes it a row of missing values.
     """
     name = path.rstrip("/").lower()
-    if name.endswith(_TEXT_SUFFIXES):
+    if name.endswith(TEXT_SUFFIXES):
         raise FileError("table", path, "must be Parquet or ORC for Spark, not CSV", "leave --engine out, or convert it")
     kind = "orc" if name.endswith(".orc") else "parquet"
     session = _session()
@@ -139,8 +139,8 @@ def _partition_sums(batches: Iterable[pa.RecordBatch], of_batch: Callable[[Any],
     total: BlockSums | None = None
     try:
         for batch in batches:
-            for start in range(0, batch.num_rows, BATCH_ROWS):
-                part = of_batch(batch.slice(start, BATCH_ROWS))
+            for piece in slices(batch):
+                part = of_batch(piece)
                 total = part if total is None else total + part
     except Exception:
         raise RuntimeError("dpglm could not process a partition") from None
@@ -153,10 +153,10 @@ def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     import pyarrow as pa
 
     for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
+        for piece in slices(batch):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch.slice(start, BATCH_ROWS))
+                writer.write_batch(piece)
             yield pa.record_batch({"batch": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 

@@ -69,6 +69,12 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
     )
 
 
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of at most ``BATCH_ROWS``: what comes in may be of any size."""
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
+
+
 def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
     """Each needed column must stand in the header, once."""
     for column in columns:
@@ -137,8 +143,7 @@ class _StreamSource(Source):
         reader, self._opened = self._opened or self._reader(), None
         names = [column.name for column in self.columns]
         for batch in without_quoting(reader, self._kind):
-            for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield batch.slice(start, BATCH_ROWS).select(names)
+            yield from slices(batch.select(names))
 
     def repeatable(self) -> Source:
         """A stream passes once: its needed columns are kept in memory, unless it can be opened again."""
