@@ -27,7 +27,7 @@ EPSILON, DELTA = 1.0, 1e-6
 GRADIENT_COLUMNS = (10, 20, 30, 50, 70, 100)
 LARGEST_DENSE = 30
 WIDE = {50: 1_000_000, 100: 1_000_000}  # columns: rows
-WIDE_DRAWS = 250
+DRAWS = 1_000
 MANY, MANY_COLUMNS, MANY_ROWS = 1_000, 5, 20_000
 ONE_BY_ONE = 5
 PARTS = ("gradient", "wide", "widest", "many", "same")
@@ -107,33 +107,33 @@ def gradient(folder: Path) -> list[dict[str, float]]:
     return rows
 
 
-def wide(folder: Path, columns: int = 50) -> dict[str, Any]:
+def wide(folder: Path, draws: int, columns: int = 50) -> dict[str, Any]:
     """One fit, compilation included."""
     import dpglm
 
     release = load(folder, columns)
-    fit, seconds = timed_fit(lambda: dpglm.fit(release, draws=WIDE_DRAWS, progress=False))
+    fit, seconds = timed_fit(lambda: dpglm.fit(release, draws=draws, progress=False))
     diagnostics = fit.diagnostics
     return {
-        "columns": columns, "rows": WIDE[columns], "draws": WIDE_DRAWS, "seconds": seconds,
+        "columns": columns, "rows": WIDE[columns], "draws": draws, "seconds": seconds,
         "ess_bulk": float(diagnostics.ess_bulk.min()), "ess_tail": float(diagnostics.ess_tail.min()),
         "r_hat": float(diagnostics.r_hat.max()), "divergences": diagnostics.divergences,
     }  # fmt: skip
 
 
-def many(folder: Path, count: int = MANY) -> dict[str, Any]:
+def many(folder: Path, draws: int, count: int = MANY) -> dict[str, Any]:
     """A batch of fits; then some one by one."""
     import dpglm
 
     releases = [load(folder, MANY_COLUMNS, seed) for seed in range(count)]
-    fits, seconds = timed_fit(lambda: dpglm.fit_many(releases, draws=1_000, progress=False))
+    fits, seconds = timed_fit(lambda: dpglm.fit_many(releases, draws=draws, progress=False))
     r_hats = [float(fit.diagnostics.r_hat.max()) for fit in fits]
-    timed_fit(lambda: dpglm.fit(releases[0], draws=1_000, progress=False))  # compiles
+    timed_fit(lambda: dpglm.fit(releases[0], draws=draws, progress=False))  # compiles
     _, alone = timed_fit(
-        lambda: [dpglm.fit(each, draws=1_000, progress=False) for each in releases[1 : 1 + ONE_BY_ONE]]
+        lambda: [dpglm.fit(each, draws=draws, progress=False) for each in releases[1 : 1 + ONE_BY_ONE]]
     )
     return {
-        "fits": count, "columns": MANY_COLUMNS, "seconds": seconds, "one_by_one_seconds": alone / ONE_BY_ONE,
+        "fits": count, "columns": MANY_COLUMNS, "draws": draws, "seconds": seconds, "one_by_one_seconds": alone / ONE_BY_ONE,
         "r_hat": max(r_hats), "r_hat_above": sum(r_hat >= 1.01 for r_hat in r_hats),
         "ess_bulk": min(float(fit.diagnostics.ess_bulk.min()) for fit in fits),
     }  # fmt: skip
@@ -144,7 +144,7 @@ def same(folder: Path) -> dict[str, Any]:
     import dpglm
 
     releases = [load(folder, MANY_COLUMNS, seed) for seed in range(10)]
-    fits, _ = timed_fit(lambda: dpglm.fit_many(releases, draws=1_000, progress=False, seed=7))
+    fits, _ = timed_fit(lambda: dpglm.fit_many(releases, draws=DRAWS, progress=False, seed=7))
     draws = np.stack([fit.draws("scaled") for fit in fits])
     ess = [fit.diagnostics.ess_bulk.tolist() for fit in fits]
     return {"mean": draws.mean(axis=(1, 2)).tolist(), "sd": draws.std(axis=(1, 2)).tolist(), "ess": ess}
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--from", dest="folder", type=Path)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=["gradient", "wide", "many", "same"])
     parser.add_argument("--count", type=int, default=MANY, help="fits of the batch")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="of each chain")
     parser.add_argument("--output", type=Path, default=STORED)
     parser.add_argument("--merge", type=Path)
     arguments = parser.parse_args()
@@ -192,8 +193,9 @@ def main() -> None:
     found: dict[str, Any] = {}
     for part in arguments.parts:
         run = {
-            "gradient": lambda: gradient(folder), "wide": lambda: wide(folder), "widest": lambda: wide(folder, 100),
-            "many": lambda: many(folder, arguments.count), "same": lambda: same(folder),
+            "gradient": lambda: gradient(folder), "wide": lambda: wide(folder, arguments.draws),
+            "widest": lambda: wide(folder, arguments.draws, 100),
+            "many": lambda: many(folder, arguments.draws, arguments.count), "same": lambda: same(folder),
         }[part]  # fmt: skip
         found.setdefault(device_name(), {})[part] = run()
         if part != "same":
