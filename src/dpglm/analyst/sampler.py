@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.nuts import Loop, Point, Randomness, Trace, begin, turn
+from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Randomness, Reference, Trace, begin, turn
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -44,8 +44,8 @@ Progress = Callable[[int, int], None]
 
 TRANSITIONS_AT_ONCE = 25
 WARMUP = 250
-_WANTED_ACCEPTANCE = 0.85
-_FIRST_STEP = 1.5  # divided by the fourth root of the dimension, as for a standard normal
+_WANTED_ACCEPTANCE = 0.8
+LARGEST_STEP = 1.15  # of which three make just over half a turn of a normal: a draw and its opposite
 _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = 16384  # points of all of them: bounds memory
 _NEWTON_STEPS = 80
@@ -223,7 +223,7 @@ class Running:
     point: Point  # (posteriors, chains, ...)
     keys: jax.Array  # (posteriors, chains)
     step_size: Floats  # (posteriors,)
-    inverse_mass: Floats  # (posteriors, size), diagonal
+    reference: Reference  # (posteriors, size)
 
 
 def start_chains(
@@ -238,8 +238,8 @@ def start_chains(
 ) -> Running:
     """Chains near the mode, in coordinates where the Laplace approximation is a standard normal, warmed up.
 
-    All chains of a posterior share a step size and a mass, learned between calls of the program: the step from the
-    acceptance of each round, the mass from the pooled draws of a window of rounds.
+    All chains of a posterior share a step size and a reference normal, learned between calls of the program: the step
+    from the acceptance of each round, the normal from the pooled draws of a window of rounds.
     """
     posteriors, size = laplace.mode.shape
     normals, keys = _randomness(seed, posteriors, chains, size)
@@ -249,28 +249,28 @@ def start_chains(
         whitened = np.where(np.isfinite(values)[..., None], whitened, 0.0)
         values, gradients = _at_whitened(shape, data, laplace, whitened)
     point = Point(*jax.device_put((whitened, -values, -gradients)))
-    first_step = np.full(posteriors, _FIRST_STEP * size**-0.25)
-    running = Running(shape, data, laplace, point, keys, first_step, np.ones((posteriors, size)))
+    standard = Reference(np.zeros((posteriors, size)), np.ones((posteriors, size)))
+    running = Running(shape, data, laplace, point, keys, np.full(posteriors, LARGEST_STEP), standard)
     windows = _windows(warmup)
     done, total = 0, sum(sum(window) for window in windows)
     for last, window in enumerate(windows, start=1 - len(windows)):
-        pooled, log_steps = [], []
-        for number, wanted in enumerate(window):
+        pooled, log_steps, diverged = [], [], np.zeros(posteriors, dtype=bool)
+        for wanted in window:
             running, trace = _advance(running, wanted)
             pooled.append(trace.position)
-            # A share of a step is gained or lost for the acceptance that is missed; less as rounds go by.
+            diverged |= trace.diverging.any(axis=(1, 2))
+            # Near the acceptance that is wanted, a step longer by one in the logarithm costs a half of it.
             missed = trace.acceptance.mean(axis=(1, 2)) - _WANTED_ACCEPTANCE
-            log_step = np.log(running.step_size) + 2 * missed / (1 + number / 2)
-            log_steps.append(log_step)
-            running = replace(running, step_size=np.exp(log_step))
+            log_steps.append(np.log(running.step_size) + 2 * missed)
+            running = replace(running, step_size=_whole(np.exp(np.mean(log_steps[-3:], axis=0))))
             done += wanted
             if progress is not None:
                 progress(done, total)
-        if last == 0:  # average over the second half of the last window
-            settled = np.mean(log_steps[len(log_steps) // 2 :], axis=0)
-            running = replace(running, step_size=np.exp(settled))
+        if last == 0:
+            settled = np.mean(log_steps, axis=0) - np.where(diverged, np.log(2), 0.0)
+            running = replace(running, step_size=_whole(np.exp(settled)))
         elif last > 1 - len(windows):  # the first window only leaves the start
-            running = replace(running, inverse_mass=_pooled_variance(np.concatenate(pooled, axis=2)))
+            running = replace(running, reference=_pooled_normal(np.concatenate(pooled, axis=2)))
     return running
 
 
@@ -325,7 +325,7 @@ def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
     """Some transitions of all chains; the trace as NumPy arrays (posteriors, chains, wanted, ...)."""
     point, keys, trace = _transitions(
         running.shape, running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys,
-        running.step_size, running.inverse_mass, wanted,
+        running.step_size, running.reference, wanted,
     )  # fmt: skip
     return replace(running, point=point, keys=keys), jax.tree.map(lambda part: np.asarray(part)[:, :, :wanted], trace)
 
@@ -339,37 +339,52 @@ def _transitions(
     point: Point,
     keys: jax.Array,
     step_size: jax.Array,
-    inverse_mass: jax.Array,
+    reference: Reference,
     wanted: int,
 ) -> tuple[Point, jax.Array, Trace]:
-    """One loop for all chains of all posteriors, each turn a leapfrog step of every chain that is not done."""
+    """One loop for all chains of all posteriors, each turn a step of every chain that is not done."""
     next_keys, now = jnp.moveaxis(jax.vmap(jax.vmap(jax.random.split))(keys), 2, 0)
 
-    def begin_one(point: Point, key: jax.Array, mass: jax.Array) -> tuple[Loop, Randomness]:
-        return begin(point, key, mass, TRANSITIONS_AT_ONCE)
+    def begin_one(point: Point, key: jax.Array, reference: Reference) -> tuple[Loop, Randomness]:
+        return begin(point, key, reference, TRANSITIONS_AT_ONCE)
 
-    loop, randomness = jax.vmap(jax.vmap(begin_one, in_axes=(0, 0, None)))(point, now, inverse_mass)
+    loop, randomness = jax.vmap(jax.vmap(begin_one, in_axes=(0, 0, None)))(point, now, reference)
 
     def turn_posterior(
-        data: Any, center: jax.Array, factor: jax.Array, step: jax.Array, mass: jax.Array, *chains: Any
+        data: Any, center: jax.Array, factor: jax.Array, step: jax.Array, reference: Reference, *chains: Any
     ) -> Loop:
         def potential(whitened: jax.Array) -> tuple[jax.Array, jax.Array]:
             value, gradient = _value_and_gradient(shape, data, center + factor @ whitened)
             return -value, -(gradient @ factor)
 
-        return jax.vmap(lambda loop, randomness: turn(potential, loop, randomness, step, mass, wanted))(*chains)
+        return jax.vmap(lambda loop, randomness: turn(potential, loop, randomness, step, reference, wanted))(*chains)
 
     def turn_all(loop: Loop) -> Loop:
-        return jax.vmap(turn_posterior)(data, center, factor, step_size, inverse_mass, loop, randomness)
+        return jax.vmap(turn_posterior)(data, center, factor, step_size, reference, loop, randomness)
 
     loop = jax.lax.while_loop(lambda loop: jnp.any(loop.done < wanted), turn_all, loop)
     return loop.tree.proposal, next_keys, loop.trace
 
 
-def _pooled_variance(positions: Floats) -> Floats:
-    """Of the draws of all chains, (posteriors, chains, draws, size), drawn to 1 as five more draws would."""
+def _pooled_normal(positions: Floats) -> Reference:
+    """Of the draws of all chains, (posteriors, chains, draws, size), drawn to the standard one as five more would."""
     count = positions.shape[1] * positions.shape[2]
-    return np.asarray((count * positions.var(axis=(1, 2)) + 5.0) / (count + 5.0))
+    share = count / (count + 5.0)
+    mean = share * positions.mean(axis=(1, 2))
+    return Reference(mean, share * positions.var(axis=(1, 2)) + 1 - share)
+
+
+def _whole(steps: Floats) -> Floats:
+    """The nearest steps of which a tree of some depth makes just over half a turn, where it ends.
+
+    A tree doubles until it has turned back. With a step a little too short for that it would double once more, and
+    come round to where it began.
+
+    >>> _whole(np.array([2.0, 0.9, 0.6, 0.3])).round(2)
+    array([1.15, 1.15, 0.57, 0.29])
+    """
+    halvings = np.clip(np.round(np.log2(LARGEST_STEP / steps)), 0, LARGEST_DEPTH)
+    return np.asarray(LARGEST_STEP / 2**halvings)
 
 
 def _at_whitened(shape: Model, data: Data, laplace: Laplace, whitened: Floats) -> tuple[Floats, Floats]:
