@@ -231,7 +231,7 @@ def test_progress(first: Any) -> None:
 
 def unwhitened(size: int) -> Laplace:
     """No approximation: the sampler works in the density's own coordinates."""
-    return Laplace(np.zeros((1, size)), np.eye(size)[None], np.ones(1, dtype=bool))
+    return Laplace(np.zeros((1, size)), np.eye(size)[None], np.ones(1, dtype=bool), np.full((1, size), 1e-3))
 
 
 def test_draws_of_a_density_that_is_not_gaussian() -> None:

@@ -110,7 +110,7 @@ def test_the_information_gets_less_of_a_large_table() -> None:
 
 def test_auto_looks_at_public_facts_only() -> None:
     assert len(plan(design_of(rows=100_000), stages="auto").mus) == 3
-    assert len(plan(design_of(rows=100), stages="auto").mus) == 1
+    assert len(plan(design_of(rows=10), stages="auto").mus) == 1
     assert len(plan(design_of(rows=100_000), epsilon=0.01, stages="auto").mus) == 1
     assert len(plan(design_of(rows=100_000), stages="auto", statistics="paper").mus) == 1
     single = plan(design_of(), stages=1)

@@ -44,11 +44,11 @@ def _halves(draws: Floats) -> Floats:
 
 def _normal_scores(draws: Floats) -> Floats:
     """Ranks among all draws of a coefficient, as quantiles of a normal distribution."""
+    import pandas as pd
     from scipy.special import ndtri
-    from scipy.stats import rankdata
 
     flat = draws.reshape(-1, draws.shape[-1])
-    ranks = rankdata(flat, method="average", axis=0)
+    ranks = pd.DataFrame(flat).rank(method="average").to_numpy()
     return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
 
 

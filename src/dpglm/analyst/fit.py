@@ -30,6 +30,7 @@ from dpglm.analyst.sampler import (
     curvature,
     evaluate,
     find_modes,
+    inverse_roots,
     start_chains,
     use_compilation_cache,
 )
@@ -320,20 +321,19 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
     silent = tuple(
         table._replace(noise_stddevs=np.full(table.noise_stddevs.shape, NEGLIGIBLE_NOISE)) for table in expected
     )
-    noisy, ideal = (_coefficient_covariance(shape, version, laplace.mode) for version in (expected, silent))
+    noisy, ideal = (_coefficient_covariance(shape, version, laplace) for version in (expected, silent))
     ratios = [np.einsum("rij,rjk,rik->ri", turn, noisy, turn) / np.einsum("rij,rjk,rik->ri", turn, ideal, turn)
               for turn in (units, np.broadcast_to(np.eye(units.shape[1]), units.shape))]  # fmt: skip
     return np.asarray(np.sqrt(np.stack(ratios, axis=1)))
 
 
-def _coefficient_covariance(shape: ModelShape, data: Data, mode: Floats) -> Floats:
-    """Gaussian approximation at a point, carried from the free vector to the scaled coefficients."""
+def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> Floats:
+    """Gaussian approximation at the mode of other data, carried from the free vector to the scaled coefficients."""
     count = len(shape.names)
-    values, vectors = np.linalg.eigh(curvature(shape, data, mode))
-    part = vectors[:, :count]
-    free = np.einsum("rij,rj,rkj->rik", part, 1 / np.maximum(values, 1e-12), part)
-    slope = np.asarray(_prior_slopes(shape, mode[:, :count]))
-    return np.asarray(np.einsum("rij,rjk,rlk->ril", slope, free, slope), dtype=np.float64)
+    factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps))
+    slope = np.asarray(_prior_slopes(shape, laplace.mode[:, :count]))
+    part = np.einsum("rij,rjk->rik", slope, factor[:, :count])
+    return np.asarray(np.einsum("rij,rkj->rik", part, part), dtype=np.float64)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -34,11 +34,14 @@ CLIP = 4.0  # residual standard deviations that a count or linear residual may h
 FIRST_DISCREPANCY = {"logistic": 1.0, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
+# A Laplace approximation is too narrow where the moments are weak: share of its variance to add, over their signal.
+_WEAK_LOOK = {"logistic": 1.0, "poisson": 1.0, "linear": 6.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
 _LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 4.0, "linear": 2.8}
-_LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.0, "linear": 4.2}
-_INFORMATION_LEVERAGE = 15.0  # the same for the information, at a signal N mu^2 / D of 360
+_LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.8, "linear": 4.2}
+_LEVERAGE_POWER = {"logistic": 0.25, "poisson": 0.2, "linear": 0.125}
+_INFORMATION_LEVERAGE = 10.0  # the same for the information, at a signal N mu^2 / D of 360
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
 
@@ -105,9 +108,10 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
     sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
+    widened = 1 + _WEAK_LOOK[design.family.name] * size / (rows * release.stages[0].mu ** 2)
     return Knowledge(
         first_mean=mean,
-        first_covariance=_positive(np.linalg.inv(precision) - sampling, 1e-8),
+        first_covariance=_positive(widened * np.linalg.inv(precision) - sampling, 1e-8),
         discrepancy=FIRST_DISCREPANCY[design.family.name] * float(np.sqrt(np.mean(first.coefficients**2))),
         precision=np.zeros((size, size)),
         shift=np.zeros(size),
@@ -134,9 +138,8 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
     # Squared residual range over its weight: what a row of average leverage may contribute.
     per_row = 1 / known.mean_weight if family == "logistic" else CLIP**2 * dispersion
     noise = 4 * size * per_row / dispersion / (mu * mu * rows)
-    # The squared bound grows as a fourth root; it is proportional to the leverage, or with a clip to its square.
-    power = 0.25 if family == "logistic" else 0.125
-    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * (rows / 40_000 / noise) ** power)
+    growth = (rows / 40_000 / noise) ** _LEVERAGE_POWER[family]
+    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * growth)
     clip = CLIP * math.sqrt(leverage / 4)
     if family != "logistic":
         per_row = clip**2 * dispersion

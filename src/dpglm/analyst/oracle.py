@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from dpglm.analyst.outcomes import Outcome, outcome_moments
 from dpglm.blocks import BlockShape
@@ -95,6 +94,8 @@ def normal_points(dimension: int, points: int) -> npt.NDArray[np.float64]:
 
     Mirror images make all odd moments vanish.
     """
+    from scipy.stats import qmc
+
     exponent = points.bit_length() - 2 if isinstance(points, int) else 0
     if points != 2 ** (exponent + 1) or 2**exponent < 2 * dimension:
         rule = f"must be a power of two, at least {4 * dimension} for {dimension} columns"

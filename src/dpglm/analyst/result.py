@@ -338,10 +338,11 @@ def _tail(prob: object) -> float:
 
 
 def _describe(draws: Floats, prob: float) -> dict[str, Any]:
-    az = import_arviz()
+    from numpyro.diagnostics import hpdi
+
     tail = _tail(prob)
     lower, median, upper = np.quantile(draws, [tail, 0.5, 1 - tail])
-    hdi = az.hdi(np.asarray(draws), hdi_prob=prob)
+    hdi = hpdi(np.asarray(draws), prob)
     positive = float(np.mean(draws > 0))
     return {
         "mean": draws.mean(),

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dtrtri
 
 from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Randomness, Reference, Trace, begin, turn
 
@@ -50,6 +51,7 @@ _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = 16384  # points of all of them: bounds memory
 _NEWTON_STEPS = 80
 _GOOD_PROGRESS = 0.1  # of the Newton decrement in a step: below it an old Hessian serves on
+_LARGEST_FOR_EIGENVECTORS = 500
 _STEP_SHARE = 1e-3  # of a standard deviation, for differences of gradients
 
 
@@ -60,6 +62,7 @@ class Laplace:
     mode: Floats  # (posteriors, size)
     factor: Floats  # (posteriors, size, size)
     converged: npt.NDArray[np.bool_]
+    steps: Floats  # (posteriors, size), for differences of gradients near the mode
 
     @property
     def covariance(self) -> Floats:
@@ -146,12 +149,9 @@ def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
     for _ in range(_NEWTON_STEPS):
         if not old:
             value, gradient, precision = _curvature(shape, data, point, steps)
-            eigenvalues, vectors = np.linalg.eigh(precision)
-            floor = np.maximum(1e-2, 1e-12 * np.abs(eigenvalues).max(axis=1, keepdims=True))
-            size = np.maximum(np.abs(eigenvalues), floor)
-            steps = _STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0))
-        along = np.einsum("rij,ri->rj", vectors, gradient) / size
-        direction = np.einsum("rij,rj->ri", vectors, along)
+            factor, convex = inverse_roots(precision)
+            steps = _fine_steps(precision)
+        direction = _product(factor, gradient)
         # A step of more than one unit can end where a correlation is one in float64, from where nothing leads back.
         direction = direction / np.maximum(np.abs(direction).max(axis=1, keepdims=True), 1.0)
         # Newton decrement: twice the log density that is left to gain, were it quadratic.
@@ -160,7 +160,6 @@ def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
             old = False
             continue
         last = decrement
-        convex = eigenvalues[:, 0] > 0
         converged |= ~finished & convex & (decrement < 1e-8)
         finished |= converged
         if finished.all():
@@ -178,22 +177,48 @@ def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
         gradient = np.where(finished[:, None], gradient, gradients[each, chosen])
         old = True
     _, gradient, precision = _curvature(shape, data, point, steps)
-    eigenvalues, vectors = np.linalg.eigh(precision)
-    # A flat or saddle direction still needs a scale: the prior's is about one.
-    kept = np.where(eigenvalues > 1e-12, eigenvalues, 1.0)
-    factor = vectors / np.sqrt(kept)[:, None, :]
+    factor, _ = inverse_roots(precision)
     # What an old Hessian left of the way, less than 1e-4 standard deviations, is gone for the price of a product.
-    rest = np.einsum("rij,rkj,rk->ri", factor, factor, gradient)
-    return Laplace(np.where(converged[:, None], point + rest, point), factor, converged)
+    mode = np.where(converged[:, None], point + _product(factor, gradient), point)
+    return Laplace(mode, factor, converged, _fine_steps(precision))
 
 
-def curvature(shape: Model, data: Data, point: Floats) -> Floats:
-    """Minus the Hessians at one point of each posterior."""
-    steps = _first_steps(data, point.shape)
-    for _ in range(2):
-        _, _, precision = _curvature(shape, data, point, steps)
-        steps = _STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0))
-    return precision
+def inverse_roots(precision: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Factors F, with F F^T the inverses of some symmetric matrices, and whether those are positive definite.
+
+    Columns are scaled eigenvectors, in which a diagonal reference fits best. Of a matrix that is not positive definite
+    the eigenvalues are made so: their absolute values, and at least 0.01, the scale of a wide prior. Large matrices are
+    first tried by Cholesky's way, which takes a tenth of the time.
+    """
+    if precision.shape[1] > _LARGEST_FOR_EIGENVECTORS:
+        try:
+            inverses = [dtrtri(root, lower=1)[0] for root in np.linalg.cholesky(precision)]
+        except np.linalg.LinAlgError:
+            pass
+        else:
+            return np.stack(inverses).transpose(0, 2, 1), np.ones(len(precision), dtype=bool)
+    eigenvalues, vectors = np.linalg.eigh(precision)
+    convex = eigenvalues[:, 0] > 0
+    floor = np.maximum(1e-2, 1e-12 * eigenvalues[:, -1:])
+    kept = np.where(convex[:, None], eigenvalues, np.maximum(np.abs(eigenvalues), floor))
+    return vectors / np.sqrt(kept)[:, None, :], convex
+
+
+def _product(factor: Floats, gradient: Floats) -> Floats:
+    """F F^T g."""
+    return np.asarray(np.einsum("rij,rj->ri", factor, np.einsum("rij,ri->rj", factor, gradient)))
+
+
+def curvature(shape: Model, data: Data, point: Floats, steps: Floats | None = None) -> Floats:
+    """Minus the Hessians at one point of each posterior; twice the work where no steps are known."""
+    if steps is None:
+        steps = _fine_steps(_curvature(shape, data, point, _first_steps(data, point.shape))[2])
+    return _curvature(shape, data, point, steps)[2]
+
+
+def _fine_steps(precision: Floats) -> Floats:
+    """A share of a standard deviation of each coordinate, the others fixed."""
+    return np.asarray(_STEP_SHARE / np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), 1.0)))
 
 
 def _first_steps(data: Data, shape: tuple[int, ...]) -> Floats:

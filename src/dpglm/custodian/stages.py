@@ -18,7 +18,7 @@ from dpglm.formula import Design
 from dpglm.privacy import Privacy, check_epsilon_delta, compose, mu_of
 
 STAGES = (1, 2, 3, "auto")
-_ENOUGH_SIGNAL = 6.0
+_ENOUGH_SIGNAL = 1.5
 # Of a stage's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last stage.
 _MOST_INFORMATION = {False: 0.2, True: 0.1}
 _INFORMATION = {False: 2.8, True: 1.4}
@@ -104,7 +104,7 @@ def stage_shares(number: int, signal: float) -> tuple[float, ...]:
         first = min(max(0.2 * math.sqrt(360 / signal), 0.1), 0.5)
         return first, whole - first
     first = min(max(0.1 * math.sqrt(360 / signal), 0.04), 0.35)
-    second = 0.25 + 0.15 * (first - 0.1)
+    second = 0.2 + 0.15 * (first - 0.1)
     return first, second, whole - first - second
 
 
