@@ -122,7 +122,7 @@ def wide(folder: Path, draws: int, columns: int = 50) -> dict[str, Any]:
 
 
 def many(folder: Path, draws: int, count: int = MANY) -> dict[str, Any]:
-    """A batch of fits; then some one by one."""
+    """A batch of fits; then some one by one, in one process and, on a processor, as commands."""
     import dpglm
 
     releases = [load(folder, MANY_COLUMNS, seed) for seed in range(count)]
@@ -132,8 +132,16 @@ def many(folder: Path, draws: int, count: int = MANY) -> dict[str, Any]:
     _, alone = timed_fit(
         lambda: [dpglm.fit(each, draws=draws, progress=False) for each in releases[1 : 1 + ONE_BY_ONE]]
     )
-    return {
-        "fits": count, "columns": MANY_COLUMNS, "draws": draws, "seconds": seconds, "one_by_one_seconds": alone / ONE_BY_ONE,
+    commands = {}
+    if device_name() == "cpu":
+        from fit_speed import command_line
+
+        with tempfile.TemporaryDirectory() as cache:
+            seconds_of = [command_line(folder / f"{MANY_COLUMNS}-{seed}.json", Path(cache)) for seed in range(4)]
+        commands = {"command_seconds": sum(seconds_of[1:]) / 3}  # the first compiles
+    return commands | {
+        "fits": count, "columns": MANY_COLUMNS, "draws": draws,
+        "seconds": seconds, "one_by_one_seconds": alone / ONE_BY_ONE,
         "r_hat": max(r_hats), "r_hat_above": sum(r_hat >= 1.01 for r_hat in r_hats),
         "ess_bulk": min(float(fit.diagnostics.ess_bulk.min()) for fit in fits),
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -333,6 +334,53 @@ def test_a_batch_of_posteriors_equals_one_by_one(several: Any, first: Any) -> No
         alone = first[2] if number == 0 else find_modes(shape, stacked(data[number : number + 1]), start[number, None])
         np.testing.assert_allclose(together.mode[number], alone.mode[0], atol=1e-6)
         np.testing.assert_allclose(together.covariance[number], alone.covariance[0], rtol=1e-3, atol=1e-7)
+
+
+def test_pieces_on_several_cores_give_the_same_draws(several: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three posteriors as one piece, and as two that overlap; every posterior keeps its own data and its own keys."""
+    shape, data, start = several
+    laplace = find_modes(shape, stacked(data), start)
+
+    def some_draws() -> Any:
+        return continue_chains(start_chains(shape, stacked(data), laplace, chains=2, seed=3), 5)[1].draws
+
+    whole = some_draws()
+    monkeypatch.setattr(sampler, "_SMALLEST_PIECE", 1)
+    monkeypatch.setattr(sampler.os, "cpu_count", lambda: 2)
+    assert sampler._pieces(3) == [slice(0, 2), slice(1, 3)]
+    np.testing.assert_allclose(some_draws(), whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("posteriors", [1, 3, 7, 8, 9, 1000])
+def test_pieces_cover_every_posterior_and_have_one_length(posteriors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores in (1, 2, 16):
+        monkeypatch.setattr(sampler.os, "cpu_count", lambda cores=cores: cores)
+        pieces = sampler._pieces(posteriors)
+        assert len({piece.stop - piece.start for piece in pieces}) == 1
+        assert len(pieces) <= max(1, min(cores, posteriors // 4))
+        assert {i for piece in pieces for i in range(piece.start, piece.stop)} == set(range(posteriors))
+        assert all(later.start <= piece.stop for piece, later in pairwise(pieces))
+
+
+def test_roots_of_large_matrices_are_those_of_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cholesky's way and eigenvectors give one covariance; what is not positive definite takes the second."""
+    root = np.random.default_rng(1).normal(size=(2, 6, 6))
+    precision = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(6)
+    by_eigenvectors, convex = sampler.inverse_roots(precision)
+    assert convex.all()
+    np.testing.assert_allclose(
+        by_eigenvectors @ by_eigenvectors.transpose(0, 2, 1) @ precision, [np.eye(6)] * 2, atol=1e-9
+    )
+    monkeypatch.setattr(sampler, "_LARGEST_FOR_EIGENVECTORS", 5)
+    by_cholesky, convex = sampler.inverse_roots(precision)
+    assert convex.all()
+    assert not np.allclose(by_cholesky, by_eigenvectors)
+    np.testing.assert_allclose(by_cholesky @ by_cholesky.transpose(0, 2, 1) @ precision, [np.eye(6)] * 2, atol=1e-9)
+    saddle = precision.copy()
+    saddle[1] = np.diag([3.0, 2.0, 1.0, 1e-9, -0.5, 4.0])
+    factor, convex = sampler.inverse_roots(saddle)
+    assert convex.tolist() == [True, False]
+    np.testing.assert_allclose(np.linalg.eigvalsh(factor[1] @ factor[1].T), [1 / 4, 1 / 3, 1 / 2, 1, 2, 100], rtol=1e-9)
 
 
 def test_mode_and_curvature_where_eigenvalues_are_equal() -> None:

@@ -34,8 +34,8 @@ CLIP = 4.0  # residual standard deviations that a count or linear residual may h
 FIRST_DISCREPANCY = {"logistic": 1.0, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
-# A Laplace approximation is too narrow where the moments are weak: share of its variance to add, over their signal.
-_WEAK_LOOK = {"logistic": 1.0, "poisson": 1.0, "linear": 6.0}
+# A Laplace approximation is too narrow where the moments are weak: signal of theirs at which its variance is doubled.
+_WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.3}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
 _LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 4.0, "linear": 2.8}
@@ -108,7 +108,7 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
     sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
-    widened = 1 + _WEAK_LOOK[design.family.name] * size / (rows * release.stages[0].mu ** 2)
+    widened = 1 + (_WEAK_LOOK[design.family.name] * size / (rows * release.stages[0].mu ** 2)) ** 2
     return Knowledge(
         first_mean=mean,
         first_covariance=_positive(widened * np.linalg.inv(precision) - sampling, 1e-8),

@@ -122,7 +122,12 @@ def begin(start: Point, key: Array, reference: Reference, capacity: int) -> tupl
 
 
 def turn(
-    potential: Potential, loop: Loop, randomness: Randomness, step_size: Array, reference: Reference, wanted: Array | int
+    potential: Potential,
+    loop: Loop,
+    randomness: Randomness,
+    step_size: Array,
+    reference: Reference,
+    wanted: Array | int,
 ) -> Loop:
     """One step of a chain, or none if it has made the transitions that are wanted.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,7 @@ _WANTED_ACCEPTANCE = 0.8
 LARGEST_STEP = 1.15  # of which three make just over half a turn of a normal: a draw and its opposite
 _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = 16384  # points of all of them: bounds memory
+_SMALLEST_PIECE = 4  # posteriors for a core of their own
 _NEWTON_STEPS = 80
 _GOOD_PROGRESS = 0.1  # of the Newton decrement in a step: below it an old Hessian serves on
 _LARGEST_FOR_EIGENVECTORS = 500
@@ -246,7 +248,7 @@ class Running:
     data: Data
     laplace: Laplace
     point: Point  # (posteriors, chains, ...)
-    keys: jax.Array  # (posteriors, chains)
+    keys: npt.NDArray[np.uint32]  # (posteriors, chains, ...), the raw data of random keys
     step_size: Floats  # (posteriors,)
     reference: Reference  # (posteriors, size)
 
@@ -273,9 +275,9 @@ def start_chains(
     if not np.isfinite(values).all():  # start there from the mode itself
         whitened = np.where(np.isfinite(values)[..., None], whitened, 0.0)
         values, gradients = _at_whitened(shape, data, laplace, whitened)
-    point = Point(*jax.device_put((whitened, -values, -gradients)))
-    standard = Reference(np.zeros((posteriors, size)), np.ones((posteriors, size)))
-    running = Running(shape, data, laplace, point, keys, np.full(posteriors, LARGEST_STEP), standard)
+    point = Point(*cast("Any", (whitened, -values, -gradients)))
+    standard = Reference(*cast("Any", (np.zeros((posteriors, size)), np.ones((posteriors, size)))))
+    running = Running(shape, data, laplace, point, np.asarray(keys), np.full(posteriors, LARGEST_STEP), standard)
     windows = _windows(warmup)
     done, total = 0, sum(sum(window) for window in windows)
     for last, window in enumerate(windows, start=1 - len(windows)):
@@ -303,7 +305,8 @@ def start_chains(
 def _randomness(seed: int, posteriors: int, chains: int, size: int) -> tuple[jax.Array, jax.Array]:
     """Standard normals and a key for each chain."""
     start_key, chain_key = jax.random.split(jax.random.key(seed))
-    return jax.random.normal(start_key, (posteriors, chains, size)), jax.random.split(chain_key, (posteriors, chains))
+    keys = jax.random.split(chain_key, (posteriors, chains))
+    return jax.random.normal(start_key, (posteriors, chains, size)), jax.random.key_data(keys)
 
 
 def _windows(warmup: int) -> tuple[tuple[int, ...], ...]:
@@ -348,11 +351,36 @@ def sample_chains(
 
 def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
     """Some transitions of all chains; the trace as NumPy arrays (posteriors, chains, wanted, ...)."""
-    point, keys, trace = _transitions(
-        running.shape, running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys,
-        running.step_size, running.reference, wanted,
+    arrays = (
+        running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys, running.step_size,
+        running.reference,
     )  # fmt: skip
-    return replace(running, point=point, keys=keys), jax.tree.map(lambda part: np.asarray(part)[:, :, :wanted], trace)
+
+    def of(piece: slice) -> Any:
+        made = _transitions(running.shape, *jax.tree.map(lambda array: array[piece], arrays), wanted)
+        return jax.tree.map(np.asarray, made)
+
+    pieces = _pieces(len(running.step_size))
+    if len(pieces) == 1:
+        made = [of(pieces[0])]
+    else:
+        with ThreadPoolExecutor(len(pieces)) as threads:
+            made = list(threads.map(of, pieces))
+    overlap = sum(piece.stop - piece.start for piece in pieces) - len(running.step_size)
+    made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
+    point, keys, trace = jax.tree.map(lambda *parts: np.concatenate(parts), *made)
+    return replace(running, point=point, keys=keys), jax.tree.map(lambda part: part[:, :, :wanted], trace)
+
+
+def _pieces(posteriors: int) -> list[slice]:
+    """One for each core, all of one length, so that one program serves them: the last may overlap the one before.
+
+    XLA works on a batch of small matrices with one core only. A GPU has no use for pieces.
+    """
+    cores = min(os.cpu_count() or 1, posteriors // _SMALLEST_PIECE) if jax.default_backend() == "cpu" else 1
+    length = -(-posteriors // max(cores, 1))
+    starts = [*range(0, posteriors - length, length), posteriors - length]
+    return [slice(start, start + length) for start in starts]
 
 
 @partial(jax.jit, static_argnums=0)
@@ -368,7 +396,7 @@ def _transitions(
     wanted: int,
 ) -> tuple[Point, jax.Array, Trace]:
     """One loop for all chains of all posteriors, each turn a step of every chain that is not done."""
-    next_keys, now = jnp.moveaxis(jax.vmap(jax.vmap(jax.random.split))(keys), 2, 0)
+    next_keys, now = jnp.moveaxis(jax.vmap(jax.vmap(jax.random.split))(jax.random.wrap_key_data(keys)), 2, 0)
 
     def begin_one(point: Point, key: jax.Array, reference: Reference) -> tuple[Loop, Randomness]:
         return begin(point, key, reference, TRANSITIONS_AT_ONCE)
@@ -388,7 +416,7 @@ def _transitions(
         return jax.vmap(turn_posterior)(data, center, factor, step_size, reference, loop, randomness)
 
     loop = jax.lax.while_loop(lambda loop: jnp.any(loop.done < wanted), turn_all, loop)
-    return loop.tree.proposal, next_keys, loop.trace
+    return loop.tree.proposal, jax.random.key_data(next_keys), loop.trace
 
 
 def _pooled_normal(positions: Floats) -> Reference:

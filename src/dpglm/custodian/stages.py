@@ -18,7 +18,7 @@ from dpglm.formula import Design
 from dpglm.privacy import Privacy, check_epsilon_delta, compose, mu_of
 
 STAGES = (1, 2, 3, "auto")
-_ENOUGH_SIGNAL = 1.5
+_ENOUGH_SIGNAL = 1.8
 # Of a stage's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last stage.
 _MOST_INFORMATION = {False: 0.2, True: 0.1}
 _INFORMATION = {False: 2.8, True: 1.4}
