@@ -12,6 +12,10 @@ from fit_speed_page import paragraph, table
 DOCS = Path(__file__).parent.parent / "docs"
 LARGEST_POWER, FIRST_COLUMNS = 3.3, 20
 SECONDS, LEAST_ESS, LARGEST_R_HAT, LEAST_SPEEDUP = 120, 400, 1.01, 10
+MANY_HEADINGS = [
+    "device", "fits", "draws a chain", "seconds", "ms a fit", "loop, ms a fit", "commands, ms a fit", "largest R-hat",
+    "R-hat ≥ 1.01",
+]  # fmt: skip
 NAMES = {"cpu": "processor", "gpu": "GPU"}
 
 
@@ -92,7 +96,8 @@ def wide(results: dict[str, Any]) -> list[str]:
         for facts in (parts[part] for part in ("wide", "widest") if part in parts):
             rows.append(
                 [NAMES[device], str(facts["columns"]), f"{facts['rows']:,}", f"{facts['draws']:,}",
-                 f"{facts['seconds']:.0f}", f"{facts['ess_bulk']:.0f}", f"{facts['r_hat']:.4f}", str(facts["divergences"])]
+                 f"{facts['seconds']:.0f}", f"{facts['ess_bulk']:.0f}", f"{facts['r_hat']:.4f}",
+                 str(facts["divergences"])]
             )  # fmt: skip
     if not rows:
         return []
@@ -148,8 +153,7 @@ def many(results: dict[str, Any]) -> list[str]:
             its time in likelihoods, and a batch only shares its overhead and uses the second core.
         """),
         *table(
-            "device; fits; draws a chain; seconds; ms a fit; loop, ms a fit; commands, ms a fit;"
-            " largest R-hat; R-hat ≥ 1.01".split("; "),
+            MANY_HEADINGS,
             rows,
         ),
     ]
