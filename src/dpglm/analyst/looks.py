@@ -31,11 +31,11 @@ Floats = npt.NDArray[np.float64]
 
 # Constants of the method; docs/stages.md says what each is for and how it was chosen.
 CLIP = 4.0  # residual standard deviations that a count or linear residual may have, at a leverage of 4
-FIRST_DISCREPANCY = {"logistic": 1.0, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
+FIRST_DISCREPANCY = {"logistic": 0.7, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
 # A Laplace approximation is too narrow where the moments are weak: signal of theirs at which its variance is doubled.
-_WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.3}
+_WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
 _LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 4.0, "linear": 2.8}

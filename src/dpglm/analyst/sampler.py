@@ -310,7 +310,7 @@ def _randomness(seed: int, posteriors: int, chains: int, size: int) -> tuple[jax
 
 
 def _windows(warmup: int) -> tuple[tuple[int, ...], ...]:
-    """Rounds of transitions in four windows: leave the start, learn the mass roughly, then well, settle the step.
+    """Rounds of transitions in four windows: leave the start, learn the normal roughly, then well, settle the step.
 
     >>> _windows(250)
     ((5, 10, 10, 25), (25, 25), (25, 25, 25, 25), (10, 10, 10, 10, 10))
