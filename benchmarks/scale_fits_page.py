@@ -149,8 +149,8 @@ def many(results: dict[str, Any]) -> list[str]:
             `dpglm.fit_many`: 5 columns and an intercept, 4 chains, in one program, its compilation included. Beside it
             one by one: `dpglm.fit` in a loop with a warm program, and the command `dpglm fit` with a warm cache.
             Wanted: 1,000 fits on the GPU in under {SECONDS} s; on two cores {LEAST_SPEEDUP} times the rate of one by
-            one. Against commands a batch has that; against a loop it cannot: a single warm fit already spends most of
-            its time in likelihoods, and a batch only shares its overhead and uses the second core.
+            one. Against a loop a batch does not have that: a single warm fit already spends most of its time in
+            likelihoods, and a batch only shares the rest.
         """),
         *table(
             MANY_HEADINGS,

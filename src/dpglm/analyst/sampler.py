@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,8 +48,8 @@ WARMUP = 250
 _WANTED_ACCEPTANCE = 0.8
 LARGEST_STEP = 1.15  # of which three make just over half a turn of a normal: a draw and its opposite
 _BATCH = 32  # points of each posterior in one call
-_LARGEST_BATCH = 16384  # points of all of them: bounds memory
-_SMALLEST_PIECE = 4  # posteriors for a core of their own
+_LARGEST_BATCH = {"cpu": 1024, "gpu": 16384}  # points of all posteriors in one call
+_LARGEST_PIECE = 64  # posteriors in one call on a processor
 _NEWTON_STEPS = 80
 _GOOD_PROGRESS = 0.1  # of the Newton decrement in a step: below it an old Hessian serves on
 _LARGEST_FOR_EIGENVECTORS = 500
@@ -120,15 +119,16 @@ def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[
 def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
     """The same in batches of one fixed size, so that one compiled program serves every number of points."""
     posteriors, count, size = points.shape
-    batch = max(1, min(_BATCH, 2 * size + 1, _LARGEST_BATCH // posteriors))
+    piece = _pieces(posteriors)[0].stop
+    batch = max(1, min(_BATCH, 2 * size + 1, _LARGEST_BATCH[_backend()] // piece))
     values, gradients = [], []
     for first in range(0, count, batch):
         part = points[:, first : first + batch]
         missing = batch - part.shape[1]
         padded = np.concatenate([part, np.repeat(part[:, -1:], missing, axis=1)], axis=1)
-        value, gradient = _values_and_gradients(shape, data, jnp.asarray(padded))
-        values.append(np.asarray(value)[:, : batch - missing])
-        gradients.append(np.asarray(gradient)[:, : batch - missing])
+        value, gradient = _in_pieces(partial(_values_and_gradients, shape), (data, padded))
+        values.append(value[:, : batch - missing])
+        gradients.append(gradient[:, : batch - missing])
     together = np.concatenate(values, axis=1)
     return np.where(np.isfinite(together), together, -np.inf), np.concatenate(gradients, axis=1)
 
@@ -355,32 +355,37 @@ def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
         running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys, running.step_size,
         running.reference,
     )  # fmt: skip
-
-    def of(piece: slice) -> Any:
-        made = _transitions(running.shape, *jax.tree.map(lambda array: array[piece], arrays), wanted)
-        return jax.tree.map(np.asarray, made)
-
-    pieces = _pieces(len(running.step_size))
-    if len(pieces) == 1:
-        made = [of(pieces[0])]
-    else:
-        with ThreadPoolExecutor(len(pieces)) as threads:
-            made = list(threads.map(of, pieces))
-    overlap = sum(piece.stop - piece.start for piece in pieces) - len(running.step_size)
-    made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
-    point, keys, trace = jax.tree.map(lambda *parts: np.concatenate(parts), *made)
+    point, keys, trace = _in_pieces(lambda *some: _transitions(running.shape, *some, wanted), arrays)
     return replace(running, point=point, keys=keys), jax.tree.map(lambda part: part[:, :, :wanted], trace)
 
 
-def _pieces(posteriors: int) -> list[slice]:
-    """One for each core, all of one length, so that one program serves them: the last may overlap the one before.
+def _in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...]) -> Any:
+    """A program over pieces of some posteriors, one after the other; what it makes of them joined, as NumPy arrays."""
+    posteriors = len(jax.tree.leaves(arrays)[0])
+    pieces = _pieces(posteriors)
+    made = [
+        jax.tree.map(np.asarray, program(*jax.tree.map(lambda array, piece=piece: array[piece], arrays)))
+        for piece in pieces
+    ]
+    overlap = len(pieces) * pieces[0].stop - posteriors
+    made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
 
-    XLA works on a batch of small matrices with one core only. A GPU has no use for pieces.
+
+def _pieces(posteriors: int) -> list[slice]:
+    """All of one length, so that one program serves them: the last may overlap the one before.
+
+    Larger pieces gain nothing on a processor, and with thousands of points in one call, or two calls at a time, XLA's
+    threads can wait for each other forever (seen with jaxlib 0.10 on two cores). A GPU takes all at once.
     """
-    cores = min(os.cpu_count() or 1, posteriors // _SMALLEST_PIECE) if jax.default_backend() == "cpu" else 1
-    length = -(-posteriors // max(cores, 1))
+    most = posteriors if _backend() == "gpu" else _LARGEST_PIECE
+    length = -(-posteriors // -(-posteriors // most))
     starts = [*range(0, posteriors - length, length), posteriors - length]
     return [slice(start, start + length) for start in starts]
+
+
+def _backend() -> str:
+    return "cpu" if jax.default_backend() == "cpu" else "gpu"
 
 
 @partial(jax.jit, static_argnums=0)
