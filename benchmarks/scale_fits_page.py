@@ -33,7 +33,8 @@ def fits_section(results: dict[str, Any], where: dict[str, Any]) -> list[str]:
         "",
         paragraph(f"""
             Simulated logistic releases (`benchmarks/scale_fits.py`; seeds and versions in
-            `benchmarks/results/scale_fits.json`; {machines}).
+            `benchmarks/results/scale_fits.json`; {machines}). The gradients were timed beside
+            other work.
         """),
     ]
     if "gradient" in results.get("cpu", {}):

@@ -77,7 +77,7 @@ class Chains:
     draws: Floats
     divergences: npt.NDArray[np.int64]
     acceptance: Floats
-    steps: Floats  # leapfrog steps a draw
+    steps: Floats  # steps, and so gradients, a draw
 
     def joined(self, more: Chains) -> Chains:
         """These draws and the next ones of the same chains."""
@@ -211,10 +211,8 @@ def _product(factor: Floats, gradient: Floats) -> Floats:
     return np.asarray(np.einsum("rij,rj->ri", factor, np.einsum("rij,ri->rj", factor, gradient)))
 
 
-def curvature(shape: Model, data: Data, point: Floats, steps: Floats | None = None) -> Floats:
-    """Minus the Hessians at one point of each posterior; twice the work where no steps are known."""
-    if steps is None:
-        steps = _fine_steps(_curvature(shape, data, point, _first_steps(data, point.shape))[2])
+def curvature(shape: Model, data: Data, point: Floats, steps: Floats) -> Floats:
+    """Minus the Hessians at one point of each posterior."""
     return _curvature(shape, data, point, steps)[2]
 
 
@@ -293,7 +291,7 @@ def start_chains(
             done += wanted
             if progress is not None:
                 progress(done, total)
-        if last == 0:
+        if last == 0:  # to be kept; half of it where a step went astray
             settled = np.mean(log_steps, axis=0) - np.where(diverged, np.log(2), 0.0)
             running = replace(running, step_size=_whole(np.exp(settled)))
         elif last > 1 - len(windows):  # the first window only leaves the start
