@@ -13,6 +13,7 @@ import pandas as pd
 import dpglm
 from calibration import LEVELS, Record, calibration_of, laplace_draws, split_r_hat
 from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.fit import Asked, fit_staged
 from dpglm.analyst.sampler import find_modes, sample_chains, use_compilation_cache
 from dpglm.custodian.build import build_release
 from seeded_noise import SeededNoise
@@ -23,8 +24,9 @@ CHAINS = 2
 
 
 def released(
-    frame: pd.DataFrame, epsilon: float, seed: int, *, family: str = "logistic", outcome: Any = None, name: str = "one"
-) -> dpglm.Release:
+    frame: pd.DataFrame, epsilon: float, seed: int, *, family: str = "logistic", outcome: Any = None, name: str = "one",
+    stages: int = 1,
+) -> dpglm.Release:  # fmt: skip
     """A release of all columns but y, each in [-1, 1]."""
     predictors = [column for column in frame.columns if column != "y"]
     columns = {column: {"type": "numeric", "lower": -1, "upper": 1} for column in predictors}
@@ -34,7 +36,7 @@ def released(
     }
     return build_release(
         frame, "y ~ " + " + ".join(predictors), schema, family, epsilon, DELTA, ledger=None, radius=None,
-        allocation="auto", statistics="full", stages=1, noise=SeededNoise(seed),
+        allocation="auto", statistics="full", stages=stages, noise=SeededNoise(seed),
     )  # fmt: skip
 
 
@@ -56,8 +58,10 @@ def posteriors(
 ) -> Posteriors:
     """What ``dpglm.fit`` makes of each group of releases, all of one shape, in one batch."""
     use_compilation_cache()
-    options: dict[str, Any] = {"link": None, "prior": None, "moments": moments, "noise_aware": True}
-    each = [assemble(group, dispersion=dispersion, **options) for group in groups]
+    options: dict[str, Any] = {"link": None, "dispersion": dispersion, "moments": moments, "noise_aware": True}
+    if any(len(release.stages) > 1 for release in groups[0]):
+        return _staged_posteriors(groups, method, draws, options)
+    each = [assemble(group, prior=None, **options) for group in groups]
     shape, data = each[0][0], [data for _, data in each]
     assert all(other == shape for other, _ in each)
     together = stacked(data)
@@ -70,6 +74,20 @@ def posteriors(
     r_hat = [split_r_hat(one[..., :count]).max() for one in chains.draws]
     free = chains.draws.reshape(len(groups), -1, chains.draws.shape[-1])
     return Posteriors(free[..., :count], float(np.mean(np.array(r_hat) > 1.01)))
+
+
+def _staged_posteriors(
+    groups: Sequence[Sequence[dpglm.Release]], method: str, draws: int, options: dict[str, Any]
+) -> Posteriors:
+    chains = 1 if method == "laplace" else CHAINS
+    asked = Asked(None, method, draws // chains, chains, 0, None, options)
+    fits = fit_staged([tuple(group) for group in groups], asked)
+    trouble = [
+        fit.diagnostics.r_hat.max() > 1.01 if fit.diagnostics.pareto_k is None else fit.diagnostics.pareto_k > 0.7
+        for fit in fits
+    ]
+    drawn = np.array([fit.coefficients.reshape(-1, fit.coefficients.shape[-1]) for fit in fits])
+    return Posteriors(drawn, float(np.mean(trouble)))
 
 
 def coverage_record(result: Posteriors, truth: Floats) -> Record:

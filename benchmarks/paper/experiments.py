@@ -30,11 +30,11 @@ class Size:
     """How much of everything: the published study, or a quick look that a test can afford."""
 
     repetitions: int = 20
-    count_repetitions: int = 10
+    count_repetitions: int = 20
     limit_repetitions: int = 5
     limit_rows: int = 10_000
     tables: int = 100  # of coverage
-    significance: int = 25
+    significance: int = 50
     synthetic_epsilons: tuple[float, ...] = SYNTHETIC_EPSILONS
     draws: int = 1_000
     length: tuple[int, int] = (10_000, 6_000)  # of noisy gradients: iterations, burn-in
@@ -61,10 +61,11 @@ def experiments(folder: Path, size: Size, quick: bool = False) -> dict[str, Expe
             if table is not None:
                 found[name] = _one_table(name, table, REAL_EPSILONS, size.repetitions)
     tables = [synthetic(number) for number in range(size.repetitions)]
-    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, Reading(), staged=False)
+    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, Reading(), staged=True)
     tables = [counts(number) for number in range(size.count_repetitions)]
     epsilons = COUNT_EPSILONS[-2:] if quick else COUNT_EPSILONS
     found["counts"] = _many_tables("counts", tables, epsilons, POISSON, staged=False)
+    found["counts_log"] = _counts_in_stages(tables, epsilons)
     found["limit"] = _limit(size, NORMS[::4] if quick else NORMS)
     if not quick:
         found["significance"] = _significance(size)
@@ -131,6 +132,16 @@ def _methods(
     )
 
 
+def _counts_in_stages(tables: list[Table], epsilons: Sequence[float]) -> Experiment:
+    """The same tables with the log link, which stages have, beside the non-private posterior of that link."""
+    conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in tables]
+    reference = list(range(len(tables))) * len(epsilons)
+    cells = [Cell("counts_log", "non_private", tables, [{}] * len(tables), Reading(dispersion=1.0))]
+    for method, reading in (("dpglm", Reading(dispersion=1.0)), ("staged", Reading(stages="auto"))):
+        cells.append(Cell("counts_log", method, tables * len(epsilons), conditions, reading, reference, None, 4))
+    return Experiment(tuple(cells))
+
+
 def _limit(size: Size, norms: Sequence[float]) -> Experiment:
     """Larger and larger slopes, in random directions; rows of the synthetic table."""
     tables, conditions = [], []
@@ -147,8 +158,7 @@ def _limit(size: Size, norms: Sequence[float]) -> Experiment:
     reference = list(range(len(tables))) * len(epsilons)
     readings = {"dpglm": Reading(), "taylor": Reading(moments="taylor"), "staged": Reading(stages="auto")}
     for method, reading in readings.items():
-        sampler = "laplace" if method == "staged" else "nuts"
-        cells.append(Cell("limit", method, tables * 2, both, reading, reference, None, 5, sampler))
+        cells.append(Cell("limit", method, tables * 2, both, reading, reference, None, 5))
     return Experiment(tuple(cells))
 
 
@@ -168,8 +178,9 @@ def _significance(size: Size) -> Experiment:
             conditions.append({"rows": rows})
     repeated = [{"epsilon": e, **condition} for e in SIGNIFICANCE_EPSILONS for condition in conditions]
     every = tables * len(SIGNIFICANCE_EPSILONS)
-    cell = Cell("significance", "dpglm", every, repeated, Reading(), (), None, 6, "laplace")
-    return Experiment((cell,))
+    readings = {"dpglm": Reading(), "staged": Reading(stages="auto")}
+    cells = [Cell("significance", name, every, repeated, its, (), None, 6, "laplace") for name, its in readings.items()]
+    return Experiment(tuple(cells))
 
 
 def _ablation(name: str, tables: list[Table]) -> Experiment:
@@ -218,7 +229,12 @@ def _coverage(size: Size) -> Experiment:
     conditions = [{"epsilon": epsilon} for epsilon in COVERAGE_EPSILONS for _ in tables]
     rest = {"reference_of": list(range(len(tables))) * 3, "tuning": ("tuning_coverage", COVERAGE_EPSILONS), "seed": 8}
     cells = [Cell("coverage", "non_private", tables, [{}] * len(tables), Reading(), list(range(len(tables))))]
-    readings = {"dpglm": Reading(), "naive": Reading(noise_aware=False), "dp_sgld": Reading()}
+    readings = {
+        "dpglm": Reading(),
+        "staged": Reading(stages="auto"),
+        "naive": Reading(noise_aware=False),
+        "dp_sgld": Reading(),
+    }
     samplers = {"naive": "laplace"}
     cells += [Cell("coverage", method, tables * 3, conditions, its, **rest, sampler=samplers.get(method, "nuts"))
               for method, its in readings.items()]  # fmt: skip

@@ -53,6 +53,7 @@ def release(ledger: Path, output: Path) -> None:
         delta=1e-6,
         ledger=ledger,
         allocation="equal",
+        stages=1,
     )
     made.save(output)
 

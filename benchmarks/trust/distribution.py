@@ -136,7 +136,7 @@ def whole_path_projections(neighbours: Neighbours, which: int, releases: int) ->
     for number in range(releases):
         made = dpglm.release(
             neighbours.tables[which], FORMULA, schema=Schema.from_dict(SCHEMA), family="logistic", epsilon=EPSILON,
-            delta=DELTA, ledger=None, radius=RADIUS, allocation="equal",
+            delta=DELTA, ledger=None, radius=RADIUS, allocation="equal", stages=1,
         )  # fmt: skip
         read = dpglm.release_file.read_release(made.to_json())
         found[number] = _project([block.integers for block in read.blocks], origin, direction)

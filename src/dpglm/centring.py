@@ -15,8 +15,10 @@ coefficients. Released are the sums of s, of q q' and of s s'.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +30,19 @@ Floats = npt.NDArray[np.float64]
 # Powers of the residual and degrees in the row: the score, the information, the score's square.
 CENTRED_BLOCKS = (BlockShape(1, 1), BlockShape(0, 2), BlockShape(2, 2))
 VECTOR_BITS = 20  # a bounded vector is at most 2^20 grid steps long
-CANONICAL_LINKS = {"logistic": "logit", "poisson": "log", "linear": "identity"}
+_LINKS = {"logistic": "logit", "poisson": "log", "linear": "identity"}
 _POINTS = 2**12
 _LOGIT_RANGE = 24.0
 _SMALLEST_MEAN = 1e-3
+
+
+def only_of_moments(family: str, options: Mapping[str, Any]) -> str | None:
+    """The first option of a fit that later stages cannot answer, if any.
+
+    They fixed the link, measure the dispersion themselves, and the kind of moments does not enter them.
+    """
+    answered = {"link": (None, _LINKS[family]), "dispersion": (None, "infer"), "moments": (None, "exact")}
+    return next((name for name, values in answered.items() if options.get(name) not in values), None)
 
 
 @dataclass(frozen=True)

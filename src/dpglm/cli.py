@@ -156,7 +156,7 @@ def release(
     stages: Annotated[
         str,
         typer.Option(help="Looks that share the budget: 1, 2, 3 or auto.", autocompletion=among("auto", "1", "2", "3")),
-    ] = "1",
+    ] = "auto",
     engine: Annotated[
         str, typer.Option(help="local, or spark for a table that Spark reads.", autocompletion=among("local", "spark"))
     ] = "local",

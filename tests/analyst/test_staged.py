@@ -22,6 +22,7 @@ from dpglm.custodian.build import build_release
 from dpglm.custodian.stages import centred_noise, information_share
 from dpglm.errors import InputError
 from dpglm.formula import build_design
+from dpglm.privacy import compose, epsilon_of
 
 ROWS = 20_000
 OPTIONS = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
@@ -218,24 +219,73 @@ def test_fit_round_trips_through_its_file(fitted, tmp_path):
     assert again.releases[0] == fitted.releases[0]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("link", "probit"), ("dispersion", 1), ("moments", "taylor"), ("moments", "numeric")]
-)
-def test_what_a_staged_release_has_fixed_cannot_be_asked_again(release, option, value):
-    with pytest.raises(InputError, match=option):
-        dpglm.fit(release, **{option: value})
+@pytest.mark.parametrize(("option", "value"), [("link", "probit"), ("moments", "taylor")])
+def test_what_later_stages_did_not_measure_is_asked_of_the_first_alone(release, option, value):
+    with pytest.warns(dpglm.FitWarning, match=f"did not measure {option}={value!r}: only the first is used, 4%"):
+        ours = dpglm.fit(release, method="laplace", **{option: value})
+    plain = replace(release, stages=release.stages[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dpglm.FitWarning)
+        theirs = dpglm.fit(plain, method="laplace", **{option: value})
+    assert np.array_equal(ours.coefficients, theirs.coefficients)
+    with pytest.raises(InputError, match="table's own estimate"):
+        ours.summary(target="table")
 
 
-def test_one_stage_and_three_or_one_dataset_twice_are_refused(release):
-    plain = build_release(
-        table(7), "y ~ dose + arm", schema(name="plain"), "logistic", 1.0, 1e-6, None, None, "auto", "full",
-        SeededNoise(1),
-    )  # fmt: skip
+def test_a_link_that_no_family_has_is_refused_all_the_same(release):
+    with pytest.raises(InputError, match="link"):
+        dpglm.fit(release, link="loglog")
+
+
+def laplace(*releases):
+    return fit_staged([releases], Asked(None, "laplace", None, 1, 1, None, OPTIONS))[0]
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_two_staged_releases_of_one_table_say_what_one_at_the_composed_budget_does(family):
+    frame = table(5, family)
+    one, other = (staged(frame, family, epsilon=1.0, seed=seed) for seed in (1, 2))
+    whole = staged(frame, family, epsilon=epsilon_of(compose([one.privacy.mu, other.privacy.mu]), 1e-6), seed=3)
+    together, composed = laplace(one, other), laplace(whole)
+    for target in ("population", "table"):
+        ours, theirs = together.summary(target=target)["sd"], composed.summary(target=target)["sd"]
+        assert np.all(np.abs(np.log(ours / theirs)) < 0.25)
+        for single in (one, other):
+            assert np.all(ours < 1.02 * laplace(single).summary(target=target)["sd"])
+    this = together.summary(target="table")
+    assert np.all(np.abs(this["mean"] - estimate(frame, family)) < 4 * this["sd"] + 0.01)
+    # Rows count once: without any noise two releases would say as much as one does.
+    assert np.all(together.summary()["sd"] > 0.9 * composed.summary()["sd"] / np.max(composed.inflation))
+
+
+def test_the_order_of_releases_of_one_table_does_not_matter(release):
+    other = staged(table(0), epsilon=1.0, seed=8)
+    assert np.allclose(laplace(release, other).coefficients, laplace(other, release).coefficients)
+
+
+def test_a_release_of_one_stage_joins_a_staged_one(release):
+    """Of the same table it adds its sums to the first look; of another table it is one more, with its discrepancy."""
+    alone = laplace(release).summary(target="table")["sd"]
+    same = staged(table(0), stages=1, seed=9)
+    assert np.all(laplace(release, same).summary(target="table")["sd"] < 1.05 * alone)
+    another = staged(table(7), stages=1, seed=9, name="another")
+    both = laplace(release, another)
+    assert both.table_coefficients is None
+    gap = both.summary()["mean"] - laplace(release).summary()["mean"]
+    assert np.all(np.abs(gap) < 2 * both.summary()["sd"])
+    assert np.allclose(laplace(another, release).summary()["mean"], both.summary()["mean"], atol=0.01)
+
+
+def test_a_batch_mixes_no_releases_of_one_stage_with_staged_ones(release):
+    plain = staged(table(7), stages=1, name="plain")
     with pytest.raises(InputError, match="one stage"):
-        dpglm.fit([release, plain])
-    twice = replace(release, id="0" * 32)
-    with pytest.raises(InputError, match="count twice"):
-        dpglm.fit([release, twice])
+        dpglm.fit_many([release, plain])
+
+
+def test_releases_of_one_dataset_must_be_of_one_coding(release):
+    shorter = replace(release, id="0" * 32, radius=release.radius / 2)
+    with pytest.raises(InputError, match="another coding"):
+        dpglm.fit([release, shorter])
 
 
 def test_target_is_checked(fitted):
@@ -261,7 +311,7 @@ def test_bounds_grow_and_the_noise_of_every_block_vanishes_beside_the_rows(famil
     known = looks.Knowledge(
         first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
         shift=np.zeros(3), information=np.eye(3), centre=np.zeros(3), covariance=np.eye(3), mean_weight=0.2,
-        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0),
+        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0, 1.0),
     )  # fmt: skip
     bounds, shares = [], []
     for rows in (10**4, 10**6, 10**8):

@@ -64,7 +64,7 @@ def released(
     schema = dpglm.Schema.from_dict({"dataset": {"name": name, "rows": rows, "unit": unit}, "columns": columns})
     return dpglm.release(
         table_of(columns, rows), formula, schema=schema, family=family, epsilon=epsilon, delta=1e-6, ledger=None,
-        allocation="equal",
+        allocation="equal", stages=1,
     )  # fmt: skip
 
 

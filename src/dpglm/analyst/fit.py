@@ -35,6 +35,7 @@ from dpglm.analyst.sampler import (
     use_compilation_cache,
 )
 from dpglm.analyst.staged import initial_points, staged_draws, staged_inflation, staged_model
+from dpglm.centring import only_of_moments
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
@@ -65,7 +66,8 @@ def fit(
     ----------
     releases
         One release, or several: different datasets as independent tables with shared coefficients, releases of one
-        dataset as one table seen through several noises.
+        dataset as one table seen through several noises. Of a release in stages only the first is used where another
+        link, a given dispersion or other moments are asked for, and a warning says so.
     link
         Logistic: "logit" (default) or "probit"; counts: "log" (default) or "softplus" (the paper's).
     dispersion
@@ -143,7 +145,8 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
             "jax_enable_x64", False, "single precision loses what the sums tell", "leave JAX's double precision on"
         )
     use_compilation_cache()
-    if any(len(release.stages) > 1 for group in groups for release in group):
+    in_stages = any(len(release.stages) > 1 for group in groups for release in group)
+    if in_stages and only_of_moments(groups[0][0].family, asked.options) is None:
         return fit_staged(groups, asked)
     assembled = [assemble(group, prior=asked.prior, **asked.options) for group in groups]
     shape, data = assembled[0][0], [each for _, each in assembled]
@@ -200,7 +203,7 @@ def fit_staged(
                 prior=shape.prior,
                 method=asked.method,
                 options=asked.facts(),
-                table_coefficients=drawn.table_coefficients if len(group) == 1 else None,
+                table_coefficients=drawn.table_coefficients if shape.tables == 1 else None,
             )
         )
     return results

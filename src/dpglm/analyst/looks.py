@@ -38,7 +38,7 @@ CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical 
 _WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
-_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 4.0, "linear": 2.8}
+_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 2.5, "linear": 2.8}
 _LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.8, "linear": 4.2}
 _LEVERAGE_POWER = {"logistic": 0.25, "poisson": 0.2, "linear": 0.125}
 _INFORMATION_LEVERAGE = 10.0  # the same for the information, at a signal N mu^2 / D of 360
@@ -54,6 +54,7 @@ class FirstLook:
     covariance: Floats
     rows: Floats  # pseudo-rows of the inferred distribution, with the intercept and any offset
     spread: float
+    squared_mu: float  # what the moments cost
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,27 @@ class Knowledge:
     first: FirstLook
 
 
-def first_looks(releases: Sequence[Release]) -> list[FirstLook]:
-    """Laplace approximations of the first stages of releases of one shape, in one batch."""
+def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[FirstLook]:
+    """Laplace approximations of the first stages of releases of one shape, in one batch.
+
+    Several releases of one dataset, as a tuple, are one look: their noisy sums together.
+    """
     use_compilation_cache()
+    groups = [(each,) if isinstance(each, Release) else each for each in releases]
     options = {"link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True}
-    assembled = [assemble([release], **options) for release in releases]  # type: ignore[arg-type]
+    assembled = [assemble(group, **options) for group in groups]  # type: ignore[arg-type]
     shape, data = assembled[0][0], [each for _, each in assembled]
     laplace = find_modes(shape, stacked(data), starts(shape, data))
     size = len(shape.names)
     looks = []
-    for number, release in enumerate(releases):
+    for number, group in enumerate(groups):
         parameters, _ = constrain(shape, data[number], laplace.mode[number])
         table = parameters.tables[0]
-        rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), release.design)
+        rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), group[0].design)
         covariance = laplace.covariance[number][:size, :size]
         spread = float(np.clip(parameters.spread, 1e-4, 1e3))
-        looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread))
+        cost = sum(release.stages[0].mu ** 2 for release in group)
+        looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread, cost))
     return looks
 
 
@@ -108,7 +114,7 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
     sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
-    widened = 1 + (_WEAK_LOOK[design.family.name] * size / (rows * release.stages[0].mu ** 2)) ** 2
+    widened = 1 + (_WEAK_LOOK[design.family.name] * size / (rows * first.squared_mu)) ** 2
     return Knowledge(
         first_mean=mean,
         first_covariance=_positive(widened * np.linalg.inv(precision) - sampling, 1e-8),

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior
+from dpglm.centring import only_of_moments
 from dpglm.errors import FileError, InputError
 from dpglm.formula import Design
 from dpglm.release_file import Release, read_release, write_atomically
@@ -430,6 +431,7 @@ def _warnings(fit: Fit) -> list[str]:
     if not diagnostics.mode_converged:
         remedy = "use method='nuts'" if fit.method == "laplace" else "look at R-hat"
         messages.append(f"no clear mode was found, so the approximation that sampling starts from may be off: {remedy}")
+    messages += _first_stage_warnings(fit)
     messages += _discrepancy_warnings(fit)
     for release in fit.releases:
         messages += _size_warnings(release)
@@ -438,7 +440,9 @@ def _warnings(fit: Fit) -> list[str]:
 
 def _discrepancy_warnings(fit: Fit) -> list[str]:
     """How far a match of moments may be off: one stage is right for Gaussian predictors and a right regression only."""
-    if any(len(release.stages) > 1 for release in fit.releases):
+    option = only_of_moments(fit.releases[0].family, fit.options)
+    staged = [release for release in fit.releases if len(release.stages) > 1]
+    if staged and option is None:
         return []
     draws = _flat(fit.coefficients)
     size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
@@ -449,8 +453,20 @@ def _discrepancy_warnings(fit: Fit) -> list[str]:
         return []
     return [
         f"one stage assumes Gaussian predictors; on real tables its coefficients were off by up to {share:.0%} of their"
-        f" typical size, here {ratio:.1f} posterior standard deviations: ask for stages='auto', or read the intervals"
-        " as too narrow where columns are binary or skewed"
+        f" typical size, here {ratio:.1f} posterior standard deviations: ask for a release in stages, or read the"
+        " intervals as too narrow where columns are binary or skewed"
+    ]
+
+
+def _first_stage_warnings(fit: Fit) -> list[str]:
+    """Where a release in stages was asked for what only its first stage can answer."""
+    option = only_of_moments(fit.releases[0].family, fit.options)
+    shares = [each.stages[0].mu ** 2 / each.privacy.mu**2 for each in fit.releases if len(each.stages) > 1]
+    if option is None or not shares:
+        return []
+    return [
+        f"later stages did not measure {option}={fit.options[option]!r}: only the first is used, {max(shares):.0%} of"
+        f" the budget; leave {option} out, or ask for a release with stages=1"
     ]
 
 

@@ -39,7 +39,6 @@ from dpglm.analyst.looks import (
 )
 from dpglm.analyst.priors import Prior, prior_of
 from dpglm.analyst.sampler import Laplace
-from dpglm.centring import CANONICAL_LINKS
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
@@ -51,6 +50,7 @@ Floats = npt.NDArray[np.float64]
 _LOG_DISCREPANCY = 0.25
 _LOG_DISPERSION = {"logistic": 0.1, "linear": 0.3, "poisson": 0.7}
 _VARIANCE_SHAPE = 0.2
+_NOTHING_SEEN = 1e6  # noise of a look that was not taken, where one row's information is near one
 
 
 class StagedTable(NamedTuple):
@@ -194,46 +194,44 @@ def staged_model(
 ) -> tuple[StagedShape, list[tuple[StagedTable, ...]], list[float]]:
     """Shape and arrays of staged releases, one group a posterior, and the spread of each linear predictor.
 
-    The releases of a group must be of different datasets. ``firsts`` are their first looks, where known already.
+    Releases of one dataset are looks at one table. ``firsts`` are the first looks of a group's datasets, where known.
     """
     names = groups[0][0].design.coefficient_names
     for group in groups:
-        _check(group, names, options)
+        _check(group, names)
+    datasets = [_by_dataset(group) for group in groups]
     if firsts is None:
-        positions = range(len(groups[0]))
-        firsts = list(zip(*(first_looks([group[position] for group in groups]) for position in positions), strict=True))
+        columns = zip(*datasets, strict=True)
+        firsts = list(zip(*(first_looks(column) for column in columns), strict=True))
     tables, stddevs = [], []
-    for group, looks in zip(groups, firsts, strict=True):
+    for group, members, looks in zip(groups, datasets, firsts, strict=True):
         tables.append(
             tuple(
-                _table(release, knowledge_of_first(release, first), options["noise_aware"], group[0])
-                for release, first in zip(group, looks, strict=True)
+                _table(own, knowledge_of_first(own[0], first), options["noise_aware"], group[0])
+                for own, first in zip(members, looks, strict=True)
             )
         )
         centre = np.asarray(tables[-1][0].centre)
         stddevs.append(float(np.std(looks[0].rows[:, : len(centre)] @ centre)))
-    return StagedShape(names, prior_of(prior, names), len(groups[0])), tables, stddevs
+    return StagedShape(names, prior_of(prior, names), len(datasets[0])), tables, stddevs
 
 
-def _check(group: Sequence[Release], names: tuple[str, ...], options: dict[str, Any]) -> None:
-    """A staged release fixed its link and measured its dispersion; what cannot be asked of it any more is refused."""
+def _by_dataset(group: Sequence[Release]) -> list[tuple[Release, ...]]:
+    """The releases of each dataset. One that was looked at in stages comes first: it leads."""
+    found: dict[str, list[Release]] = {}
+    for release in group:
+        found.setdefault(release.dataset_id, []).append(release)
+    return [tuple(sorted(members, key=lambda each: -each.stages[-1].mu * (len(each.stages) > 1)))
+            for members in found.values()]  # fmt: skip
+
+
+def _check(group: Sequence[Release], names: tuple[str, ...]) -> None:
     check_same_model(group)
     first = group[0]
-    for name, allowed, rule in (
-        ("link", (None, CANONICAL_LINKS[first.family]), "was fixed by the stages"),
-        ("dispersion", (None, "infer"), "is measured by the last stage"),
-        ("moments", ("exact",), "only enter the first stage, where they are exact"),
-    ):
-        if options[name] not in allowed:
-            raise InputError(name, options[name], rule, "leave it out, or ask for a release of one stage")
     if first.design.coefficient_names != names:
         raise InputError("releases", first.formula, "has another shape than the first", "fit it by itself")
-    for release in group:
-        if len(release.stages) == 1:
-            raise InputError("releases", release.id, "has one stage, another has several", "fit them one by one")
-    if len({release.dataset_id for release in group}) < len(group):
-        rule = "two staged releases describe one dataset, and its rows would count twice"
-        raise InputError("releases", first.dataset_id, rule, "fit them one by one")
+    if all(len(release.stages) == 1 for release in group):
+        raise InputError("releases", first.id, "has one stage, others have several", "fit it by itself")
 
 
 class StagedDraws(NamedTuple):
@@ -281,8 +279,15 @@ def staged_inflation(
     return np.asarray(np.sqrt(np.stack(ratios)))
 
 
-def _table(release: Release, known: Knowledge, noise_aware: bool, shared: Release) -> StagedTable:
+def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shared: Release) -> StagedTable:
+    """One dataset. The last look of its leading release is sampled with all its errors, every other one plugged in."""
+    release = members[0]
     rows = release.num_rows
+    for other in members[1:]:
+        for stage in other.stages[1:]:
+            known = add_look(other, known, stage)
+    if len(release.stages) == 1:
+        return _moments_alone(release, known, shared)
     for stage in release.stages[1:-1]:
         known = add_look(release, known, stage)
     after = add_look(release, known, release.stages[-1])
@@ -303,33 +308,65 @@ def _table(release: Release, known: Knowledge, noise_aware: bool, shared: Releas
     first, shift = from_shared(shared, release)
     back = centring.whitening_matrix.T  # undoes whiten
 
-    def array(value: Any) -> Array:
-        return jnp.asarray(np.asarray(value, dtype=np.float64))
-
     return StagedTable(
-        num_rows=array(rows),
-        matrix=array(first),
-        shift=array(shift),
-        centre=array(centre),
-        whiten=array(whiten),
-        first_mean=array(root * whiten @ (known.first_mean - centre)),
-        first_covariance=array(rows * whiten @ known.first_covariance @ whiten.T),
-        discrepancy=array(rows * known.discrepancy**2 * whiten @ whiten.T),
-        between_precision=array(back.T @ known.precision @ back / rows),
-        between_shift=array(back.T @ (known.shift - known.precision @ centre) / root),
-        score=array(score.values / root),
-        score_variance=array(((quiet * score.noise_stddev) ** 2 + extra) / rows),
-        information=array(symmetric(information.values, size) / rows),
-        information_noise=array(quiet * information.noise_stddev / rows),
-        square=array(symmetric(square.values, size) / rows),
-        square_noise=array(quiet * square.noise_stddev / rows),
-        expected_root=array(np.linalg.cholesky(expected)),
-        bent=array(expected_information(known, release.design, centring, after.centre) - expected),
-        tolerance=array(known.tolerance),
-        log_dispersion=array(np.log(dispersion)),
-        log_dispersion_scale=array(_LOG_DISPERSION[release.family]),
-        spread_unit=array(known.spread if release.family == "linear" else 1.0),
+        num_rows=_array(rows),
+        matrix=_array(first),
+        shift=_array(shift),
+        centre=_array(centre),
+        whiten=_array(whiten),
+        first_mean=_array(root * whiten @ (known.first_mean - centre)),
+        first_covariance=_array(rows * whiten @ known.first_covariance @ whiten.T),
+        discrepancy=_array(rows * known.discrepancy**2 * whiten @ whiten.T),
+        between_precision=_array(back.T @ known.precision @ back / rows),
+        between_shift=_array(back.T @ (known.shift - known.precision @ centre) / root),
+        score=_array(score.values / root),
+        score_variance=_array(((quiet * score.noise_stddev) ** 2 + extra) / rows),
+        information=_array(symmetric(information.values, size) / rows),
+        information_noise=_array(quiet * information.noise_stddev / rows),
+        square=_array(symmetric(square.values, size) / rows),
+        square_noise=_array(quiet * square.noise_stddev / rows),
+        expected_root=_array(np.linalg.cholesky(expected)),
+        bent=_array(expected_information(known, release.design, centring, after.centre) - expected),
+        tolerance=_array(known.tolerance),
+        log_dispersion=_array(np.log(dispersion)),
+        log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
+        spread_unit=_array(known.spread if release.family == "linear" else 1.0),
     )
+
+
+def _moments_alone(release: Release, known: Knowledge, shared: Release) -> StagedTable:
+    """A dataset without later looks, beside one that has them: its information is the predicted one, nearly as is."""
+    rows, size = release.num_rows, len(known.centre)
+    root = np.linalg.cholesky(known.information)
+    matrix, shift = from_shared(shared, release)
+    return StagedTable(
+        num_rows=_array(rows),
+        matrix=_array(matrix),
+        shift=_array(shift),
+        centre=_array(known.centre),
+        whiten=_array(root.T),
+        first_mean=_array(np.sqrt(rows) * root.T @ (known.first_mean - known.centre)),
+        first_covariance=_array(rows * root.T @ known.first_covariance @ root),
+        discrepancy=_array(rows * known.discrepancy**2 * root.T @ root),
+        between_precision=_array(np.zeros((size, size))),
+        between_shift=_array(np.zeros(size)),
+        score=_array(np.zeros(size)),
+        score_variance=_array(_NOTHING_SEEN**2),
+        information=_array(np.eye(size)),
+        information_noise=_array(_NOTHING_SEEN),
+        square=_array(np.eye(size)),
+        square_noise=_array(_NOTHING_SEEN),
+        expected_root=_array(np.eye(size)),
+        bent=_array(np.zeros((size, size))),
+        tolerance=_array(known.tolerance),
+        log_dispersion=_array(np.log(dispersion_of(release.design, known.spread))),
+        log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
+        spread_unit=_array(known.spread if release.family == "linear" else 1.0),
+    )
+
+
+def _array(value: Any) -> Array:
+    return jnp.asarray(np.asarray(value, dtype=np.float64))
 
 
 def initial_points(shape: StagedShape, data: Sequence[Sequence[StagedTable]]) -> Floats:

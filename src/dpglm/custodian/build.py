@@ -54,7 +54,7 @@ def release(
     radius: float | None = None,
     allocation: str = "auto",
     statistics: Any = "full",
-    stages: int | str = 1,
+    stages: int | str = "auto",
     progress: Progress | None = None,
 ) -> Release:
     """Turn a sensitive table into one noisy, self-describing release.
@@ -81,8 +81,9 @@ def release(
     statistics
         "full", "paper" (the paper's lists: no intercept, predictors with mean zero) or (y power, degree) pairs.
     stages
-        1, 2, 3 or "auto": how many looks at the table share the budget. Later looks start from what earlier ones
-        showed; they are sharper, and right also where predictors are far from Gaussian. Each reads the table once more.
+        How many looks at the table share the budget: 1, 2, 3, or "auto" (default), three where the table is large for
+        its budget. Later looks start from what earlier ones showed; they are sharper, and right also where predictors
+        are far from Gaussian. Each reads the table once more. "auto" takes one of a stream that passes once.
     progress
         Called with the rows done and the rows of all stages, at points that depend on the number of rows alone.
 
@@ -114,8 +115,12 @@ def build_release(
     """``release`` with its noise as an argument, which only tests have a use for."""
     design = build_design(formula, as_schema(schema), family)
     plan = plan_stages(design, epsilon, delta, radius, allocation, statistics, stages)
-    book = _open_ledger(ledger, design, plan)
+    book = _open_ledger(ledger, design)
+    _check_affordable(book, plan)
     source = open_table(table, design.table_columns)
+    if stages == "auto" and source.passes_once:
+        plan = plan_stages(design, epsilon, delta, radius, allocation, statistics, 1)
+        _check_affordable(book, plan)
     check_rows(source.num_rows, design)
     # From here on rows are read; only their number, which is public, may lead to an error.
     if plan.later:
@@ -191,15 +196,19 @@ def as_schema(schema: object) -> Schema:
     raise InputError("schema", type(schema).__name__, "must be a Schema, a dict or a path", "use dpglm.Schema.load")
 
 
-def _open_ledger(ledger: object, design: Design, plan: Plan) -> Ledger | None:
+def _open_ledger(ledger: object, design: Design) -> Ledger | None:
     if ledger is None:
         return None
     if not isinstance(ledger, str | Path | Ledger):
         raise InputError("ledger", ledger, "must be a path, a Ledger or None", "pass the dataset's ledger file")
     book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     book.check_dataset(design.schema.dataset)
-    book.check_affordable(sum(Fraction(mu * mu) for mu in plan.mus))
     return book
+
+
+def _check_affordable(book: Ledger | None, plan: Plan) -> None:
+    if book is not None:
+        book.check_affordable(sum(Fraction(mu * mu) for mu in plan.mus))
 
 
 def _spend(book: Ledger | None, identity: str, design: Design, plan: Plan) -> LedgerFact | None:

@@ -15,7 +15,7 @@ from dpglm.custodian.noise import LARGEST_GRID_NOISE
 from dpglm.custodian.sensitivity import centred_squared_mu
 from dpglm.errors import InputError
 from dpglm.formula import Design
-from dpglm.privacy import Privacy, check_epsilon_delta, compose, mu_of
+from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, compose, mu_of
 
 STAGES = (1, 2, 3, "auto")
 _ENOUGH_SIGNAL = 1.8
@@ -86,6 +86,8 @@ def plan_stages(
     if any(max(noise.grid_stddevs) > LARGEST_GRID_NOISE for noise in later):
         rule = "is so small that the noise of later stages does not fit the sampler"
         raise InputError("epsilon", epsilon, rule, "use a larger epsilon, or stages=1")
+    if any(min(noise.grid_stddevs) < SMALLEST_GRID_NOISE for noise in later):
+        raise InputError("epsilon", epsilon, "is so large that the noise is finer than the grid", "use a smaller one")
     coordinates = dimension + dimension * (dimension + 1)
     parts = [(first.mu, first.smallest_grid_noise, first.coordinates)]
     parts += [(noise.mu, noise.grid_stddevs[0], coordinates) for noise in later]

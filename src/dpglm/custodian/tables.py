@@ -33,6 +33,11 @@ class Source:
         """The needed columns, in the order of ``columns``, batch by batch."""
         raise NotImplementedError
 
+    @property
+    def passes_once(self) -> bool:
+        """Whether several passes would mean to hold all rows, which may be more than memory."""
+        return False
+
     def repeatable(self) -> Source:
         """The same table for several passes; files, frames and functions are read again."""
         return self
@@ -58,7 +63,7 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         again = hasattr(table, "files")
         return _StreamSource(columns, kind, lambda: table.scanner(columns=names).to_reader(), again)
     if hasattr(table, "__arrow_c_stream__"):
-        return _StreamSource(columns, kind, lambda: table, again=False)
+        return _StreamSource(columns, kind, lambda: table, again=False, held=hasattr(table, "__len__"))
     if callable(table):
         return _StreamSource(columns, "a function", table, again=True)
     raise InputError(
@@ -118,12 +123,18 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 class _StreamSource(Source):
-    """What ``open_stream`` returns. ``again`` says that it returns a new stream of the same rows at every call."""
+    """What ``open_stream`` returns. ``again``: a new stream of the same rows at every call; ``held``: from memory."""
 
-    def __init__(self, columns: Sequence[Column], kind: str, open_stream: Callable[[], Any], again: bool) -> None:
+    def __init__(
+        self, columns: Sequence[Column], kind: str, open_stream: Callable[[], Any], again: bool, held: bool = False
+    ) -> None:
         super().__init__(columns)
-        self._kind, self._open_stream, self._again = kind, open_stream, again
+        self._kind, self._open_stream, self._again, self._held = kind, open_stream, again, held
         self._opened: Any = self._reader()
+
+    @property
+    def passes_once(self) -> bool:
+        return not self._again and not self._held
 
     def _reader(self) -> pa.RecordBatchReader:
         import pyarrow as pa
