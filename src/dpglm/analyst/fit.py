@@ -18,6 +18,7 @@ from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
+from dpglm.analyst.programs import kept_program
 from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
 from dpglm.analyst.sampler import (
     WARMUP,
@@ -283,7 +284,7 @@ def _laplace_draws(
     return free[:, None], diagnostics
 
 
-@partial(jax.jit, static_argnums=0)
+@kept_program
 def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Coefficients and spread of all draws of one posterior, and the posterior mean of sd(u), from some of them.
 
@@ -308,7 +309,7 @@ def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.A
     return coefficients, spread, jnp.mean(jax.vmap(stddev_of)(some))
 
 
-@partial(jax.jit, static_argnums=0)
+@kept_program
 def _expected(shape: ModelShape, data: Data, mode: Any) -> Data:
     return jax.vmap(partial(expected_data, shape))(data, mode)
 
@@ -339,7 +340,7 @@ def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> 
     return np.asarray(np.einsum("rij,rkj->rik", part, part), dtype=np.float64)
 
 
-@partial(jax.jit, static_argnums=0)
+@kept_program
 def _prior_slopes(shape: ModelShape, free: Any) -> Any:
     """Derivatives of the coefficients in their free vectors."""
     return jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(free)

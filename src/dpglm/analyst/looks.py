@@ -15,13 +15,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.model import constrain
+from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
 from dpglm.analyst.priors import NormalPrior
+from dpglm.analyst.programs import kept_program
 from dpglm.analyst.sampler import find_modes, use_compilation_cache
 from dpglm.centring import Centring, ResidualTable, residual_table
 from dpglm.formula import Design
@@ -93,7 +95,7 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
     size = len(shape.names)
     looks = []
     for number, group in enumerate(groups):
-        parameters, _ = constrain(shape, data[number], laplace.mode[number])
+        parameters = _parameters(shape, data[number], laplace.mode[number])
         table = parameters.tables[0]
         rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), group[0].design)
         covariance = laplace.covariance[number][:size, :size]
@@ -101,6 +103,11 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
         cost = sum(release.stages[0].mu ** 2 for release in group)
         looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread, cost))
     return looks
+
+
+@kept_program
+def _parameters(shape: ModelShape, data: tuple[TableData, ...], free: Any) -> Parameters:
+    return constrain(shape, data, free)[0]
 
 
 def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:

@@ -7,20 +7,18 @@ releases of one shape share the programs. Chains can be continued: nothing of th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dtrtri
 
 from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Randomness, Reference, Trace, begin, turn
+from dpglm.analyst.programs import cache_folder, kept_program
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -91,11 +89,10 @@ class Chains:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between runs (set DPGLM_CACHE to choose the folder, or to '' for none)."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dpglm"
-    folder = os.environ.get("DPGLM_CACHE", str(default))
-    if folder and jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", folder)  # type: ignore[no-untyped-call]
+    """Let JAX keep what ``kept_program`` leaves to it in the same folder."""
+    folder = cache_folder()
+    if folder is not None and jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)  # type: ignore[no-untyped-call]
 
 
@@ -105,7 +102,7 @@ def _value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
     return jax.value_and_grad(partial(shape.log_density, data))(point)
 
 
-@partial(jax.jit, static_argnums=0)
+@kept_program
 def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log densities and their gradients at (posteriors, points, size)."""
 
@@ -193,6 +190,8 @@ def inverse_roots(precision: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     first tried by Cholesky's way, which takes a tenth of the time.
     """
     if precision.shape[1] > _LARGEST_FOR_EIGENVECTORS:
+        from scipy.linalg.lapack import dtrtri
+
         try:
             inverses = [dtrtri(root, lower=1)[0] for root in np.linalg.cholesky(precision)]
         except np.linalg.LinAlgError:
@@ -267,7 +266,7 @@ def start_chains(
     from the acceptance of each round, the normal from the pooled draws of a window of rounds.
     """
     posteriors, size = laplace.mode.shape
-    normals, keys = _randomness(seed, posteriors, chains, size)
+    normals, keys = _randomness((posteriors, chains, size), seed)
     whitened = 0.5 * np.asarray(normals)
     values, gradients = _at_whitened(shape, data, laplace, whitened)
     if not np.isfinite(values).all():  # start there from the mode itself
@@ -299,12 +298,12 @@ def start_chains(
     return running
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3))
-def _randomness(seed: int, posteriors: int, chains: int, size: int) -> tuple[jax.Array, jax.Array]:
-    """Standard normals and a key for each chain."""
+@kept_program
+def _randomness(sizes: tuple[int, int, int], seed: int) -> tuple[jax.Array, jax.Array]:
+    """Standard normals, (posteriors, chains, size), and a key for each chain."""
     start_key, chain_key = jax.random.split(jax.random.key(seed))
-    keys = jax.random.split(chain_key, (posteriors, chains))
-    return jax.random.normal(start_key, (posteriors, chains, size)), jax.random.key_data(keys)
+    keys = jax.random.split(chain_key, sizes[:2])
+    return jax.random.normal(start_key, sizes), jax.random.key_data(keys)
 
 
 def _windows(warmup: int) -> tuple[tuple[int, ...], ...]:
@@ -386,7 +385,7 @@ def _backend() -> str:
     return "cpu" if jax.default_backend() == "cpu" else "gpu"
 
 
-@partial(jax.jit, static_argnums=0)
+@kept_program
 def _transitions(
     shape: Model,
     data: Data,

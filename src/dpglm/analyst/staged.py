@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -38,6 +37,7 @@ from dpglm.analyst.looks import (
     symmetric,
 )
 from dpglm.analyst.priors import Prior, prior_of
+from dpglm.analyst.programs import kept_program
 from dpglm.analyst.sampler import Laplace
 from dpglm.errors import InputError
 from dpglm.release_file import Release
@@ -245,13 +245,13 @@ class StagedDraws(NamedTuple):
 def staged_draws(shape: StagedShape, data: tuple[StagedTable, ...], free: Floats, seed: int) -> StagedDraws:
     """What draws of the free vector, (chains, draws, size), say."""
     noise = np.random.default_rng([seed, 1]).normal(size=(*free.shape[:2], len(shape.names)))
-    coefficients, estimates, dispersion = _transform(shape, data, jnp.asarray(free), jnp.asarray(noise))
+    coefficients, estimates, dispersion = _transform(shape, data, free, noise)
     spread = np.asarray(dispersion) * float(data[0].spread_unit)
     return StagedDraws(np.asarray(coefficients), np.asarray(estimates), spread)
 
 
-@partial(jax.jit, static_argnums=0)
-def _transform(shape: StagedShape, data: Any, free: Array, noise: Array) -> tuple[Array, Array, Array]:
+@kept_program
+def _transform(shape: StagedShape, data: Any, free: Any, noise: Any) -> tuple[Array, Array, Array]:
     def one(pair: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         point, standard = pair
         coefficients, _ = shape.prior.constrain(shape.names, point[: len(shape.names)])
@@ -266,17 +266,24 @@ def staged_inflation(
 ) -> Floats:
     """Posterior standard deviation over the one that sampling error and prior alone would leave; (2, coefficients)."""
     count = len(shape.names)
-    mode = jnp.asarray(laplace.mode[number])
-    slope = np.asarray(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0])(mode[:count]))
+    slope, bend, sampling = jax.tree.map(np.asarray, _at_mode(shape, data, laplace.mode[number]))
     noisy = slope @ laplace.covariance[number][:count, :count] @ slope.T
-    precision = np.zeros((count, count))
-    for table, own in zip(data, shape.split(mode), strict=True):
-        turn = np.asarray(jnp.sqrt(table.num_rows) * table.whiten @ table.matrix)
-        precision += turn.T @ np.linalg.inv(np.asarray(_information(table, own)[1])) @ turn
-    prior = -np.asarray(jax.hessian(lambda point: shape.prior.constrain(shape.names, point)[1])(mode[:count]))
-    ideal = slope @ np.linalg.inv(precision + prior) @ slope.T
+    precision = -bend
+    for table, error in zip(data, sampling, strict=True):
+        turn = np.sqrt(table.num_rows) * np.asarray(table.whiten) @ np.asarray(table.matrix)
+        precision += turn.T @ np.linalg.inv(error) @ turn
+    ideal = slope @ np.linalg.inv(precision) @ slope.T
     ratios = [np.diag(turn @ noisy @ turn.T) / np.diag(turn @ ideal @ turn.T) for turn in (units, np.eye(count))]
     return np.asarray(np.sqrt(np.stack(ratios)))
+
+
+@kept_program
+def _at_mode(shape: StagedShape, data: tuple[StagedTable, ...], mode: Any) -> tuple[Array, Array, list[Array]]:
+    """Derivatives of the coefficients in their free vector, second ones of their log prior, and each table's S."""
+    free = mode[: len(shape.names)]
+    slope = jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0])(free)
+    bend = jax.hessian(lambda point: shape.prior.constrain(shape.names, point)[1])(free)
+    return slope, bend, [_information(table, own)[1] for table, own in zip(data, shape.split(mode), strict=True)]
 
 
 def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shared: Release) -> StagedTable:
@@ -365,8 +372,9 @@ def _moments_alone(release: Release, known: Knowledge, shared: Release) -> Stage
     )
 
 
-def _array(value: Any) -> Array:
-    return jnp.asarray(np.asarray(value, dtype=np.float64))
+def _array(value: Any) -> Any:
+    """NumPy's: an operation on one of JAX's would be a small program by itself."""
+    return np.asarray(value, dtype=np.float64)
 
 
 def initial_points(shape: StagedShape, data: Sequence[Sequence[StagedTable]]) -> Floats:
@@ -375,6 +383,6 @@ def initial_points(shape: StagedShape, data: Sequence[Sequence[StagedTable]]) ->
     for tables in data:
         first = tables[0]
         coefficients = np.linalg.solve(np.asarray(first.matrix), np.asarray(first.centre - first.shift))
-        free = np.asarray(shape.prior.unconstrain(shape.names, jnp.asarray(coefficients)))
+        free = np.asarray(shape.prior.unconstrain(shape.names, coefficients))
         starts.append(np.concatenate([free, np.zeros(shape.size - len(free))]))
     return np.stack(starts)

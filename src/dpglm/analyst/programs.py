@@ -1,0 +1,199 @@
+"""Compiled programs, kept as files, so that a later process neither traces nor compiles them.
+
+JAX's own cache keeps what XLA makes of a program, but the program is traced, lowered and hashed before it is looked up,
+which takes longer than the sampling of a small model. Here the name of a file says all that a program depends on: this
+package's source, versions, settings, processor, model and sizes of arrays. A file that is damaged or cannot be used is
+as good as none. Like JAX's cache, the folder is the user's own: what is in it is run.
+
+Only where one processor is all that JAX sees. A GPU's programs, and models that hold foreign objects, such as
+a user's own prior distributions, are left to ``jax.jit`` and its cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, partial, wraps
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dpglm
+
+_PARTS_OF_A_PROCESSOR = ("model name", "flags", "Features", "CPU part")
+_CHECKSUM_SIZE = 32
+_KEPT_UNUSED = 30 * 24 * 3600.0  # seconds until a file that nobody has read is removed
+_NOT_KEPT = b"not kept"  # in place of a program that JAX cannot write
+
+Result = TypeVar("Result")
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept between runs (set DPGLM_CACHE to choose, or to '' for none)."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dpglm"
+    folder = os.environ.get("DPGLM_CACHE", str(default))
+    return Path(folder) if folder else None
+
+
+def kept_program(function: Callable[..., Result]) -> Callable[..., Result]:
+    """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position."""
+    jitted = jax.jit(function, static_argnums=0)
+    ready: dict[Any, Callable[..., Any]] = {}
+
+    @wraps(function)
+    def call(shape: Any, *arrays: Any) -> Any:
+        folder = cache_folder()
+        if folder is None or jax.default_backend() != "cpu" or jax.device_count() > 1:
+            return jitted(shape, *arrays)
+        leaves, tree = jax.tree.flatten(arrays)
+        sizes = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
+        key = (shape, tree, sizes)
+        if key not in ready:
+            try:
+                name = _file_name(function, described(shape), str(tree), repr(sizes))
+            except _ForeignObjectError:
+                return jitted(shape, *arrays)
+            ready[key] = _kept(folder / "programs" / name, jitted, shape, arrays) or partial(jitted, shape)
+        return ready[key](*arrays)
+
+    return call
+
+
+class _ForeignObjectError(Exception):
+    """A model holds something whose text may not tell all about it."""
+
+
+def described(shape: Any) -> str:
+    """A text that two models share only if they are equal: of this package's dataclasses, tuples and plain values."""
+    if shape is None or isinstance(shape, bool | int | float | str):
+        return repr(shape)
+    if isinstance(shape, tuple):
+        return f"({', '.join(map(described, shape))})"
+    if is_dataclass(shape) and type(shape).__module__.startswith("dpglm."):
+        values = ", ".join(f"{field.name}={described(getattr(shape, field.name))}" for field in fields(shape))
+        return f"{type(shape).__qualname__}({values})"
+    raise _ForeignObjectError
+
+
+def _file_name(function: Callable[..., Any], *facts: str) -> str:
+    everything = (surroundings(), function.__module__, function.__qualname__, *facts)
+    return f"{function.__name__.strip('_')}-{hashlib.sha256(repr(everything).encode()).hexdigest()}"
+
+
+@lru_cache(maxsize=1)
+def surroundings() -> str:
+    """All but the model that decides what is compiled: source, versions, settings, processor."""
+    package = Path(dpglm.__file__).parent
+    source = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(package.rglob("*.py")))).hexdigest()
+    versions = [platform.python_version(), *(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))]
+    settings = [(name, str(value)) for name, value in sorted(jax.config.values.items())]
+    settings = [pair for pair in settings if "cache" not in pair[0] and "log" not in pair[0]]
+    settings += [(name, value) for name, value in sorted(os.environ.items()) if name.startswith(("XLA_", "PJRT_"))]
+    return repr((dpglm.__version__, source, versions, settings, _processor()))
+
+
+def _processor() -> list[str]:
+    """What machine code depends on. Where the system does not tell, the name of the machine stands for it."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    facts = [platform.system(), platform.machine(), f"{usable} usable"]
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            first = stream.read(2**16).split("\n\n")[0].splitlines()
+    except OSError:
+        return [*facts, platform.node()]
+    return facts + [line for line in first if line.startswith(_PARTS_OF_A_PROCESSOR)]
+
+
+def _kept(path: Path, jitted: Any, shape: Any, arrays: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """The program in a file, or a new one that is written there; None where JAX cannot write it."""
+    content = _read(path)
+    if content is not None:
+        with contextlib.suppress(Exception):  # whatever it is: the program is made anew
+            return None if content == _NOT_KEPT else _loaded(content)
+    with _without_jax_cache():  # a program that JAX read from there cannot be written (jaxlib 0.10)
+        program: Callable[..., Any] = jitted.lower(shape, *arrays).compile()
+    _write(path, _content(program, arrays))
+    return program
+
+
+def _content(program: Any, arrays: tuple[Any, ...]) -> bytes:
+    """A program as bytes, if it gives the same numbers when it is read again."""
+    from jax.experimental.serialize_executable import serialize
+
+    with contextlib.suppress(Exception):  # not all that compiles can be written
+        content = pickle.dumps(serialize(program))
+        pairs = zip(jax.tree.leaves(program(*arrays)), jax.tree.leaves(_loaded(content)(*arrays)), strict=True)
+        if all(np.array_equal(one, other, equal_nan=True) for one, other in pairs):
+            return content
+    return _NOT_KEPT
+
+
+def _loaded(content: bytes) -> Callable[..., Any]:
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    _load_lapack()
+    program: Callable[..., Any] = deserialize_and_load(*pickle.loads(content))
+    return program
+
+
+@lru_cache(maxsize=1)
+def _load_lapack() -> None:
+    """JAX looks for LAPACK when it lowers a program that calls it: a loaded program would call what is not there."""
+    jax.jit(jnp.linalg.cholesky).lower(np.eye(2))
+
+
+@contextlib.contextmanager
+def _without_jax_cache() -> Iterator[None]:
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-untyped-call]
+    reset_cache()  # JAX asks only once whether there is one
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)  # type: ignore[no-untyped-call]
+        reset_cache()
+
+
+def _read(path: Path) -> bytes | None:
+    """What ``_write`` wrote there, if it is whole and has not been renamed."""
+    try:
+        stored = path.read_bytes()
+        os.utime(path)  # it is still of use
+    except OSError:
+        return None
+    checksum, content = stored[:_CHECKSUM_SIZE], stored[_CHECKSUM_SIZE:]
+    return content if checksum == _checksum(path, content) else None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All or nothing; several processes may write the same. A folder that cannot be written to is no mistake."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(_checksum(path, content) + content)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        for old in path.parent.iterdir():
+            if old.stat().st_mtime < time.time() - _KEPT_UNUSED:
+                old.unlink()
+
+
+def _checksum(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
