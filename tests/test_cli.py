@@ -86,6 +86,26 @@ def known_fit(releases, **options):
     return Fit(tuple(releases), draws, None, 0.5, np.full((2, 2), 1.5), health, NormalPrior(), options["method"], given)
 
 
+HEAVY = ("arviz", "formulaic", "matplotlib", "numpyro", "pandas", "pyarrow", "rich", "scipy.stats", "xarray")
+
+
+def test_a_second_fit_is_the_same_and_imports_little(folder, monkeypatch):
+    """Without programs kept in files, with new ones, and with those: the same draws. None needs slow imports."""
+    assert run(*RELEASE, *BUDGET, "--no-ledger", "--output", "r.json") == 0
+    code = "import sys; from dpglm.cli import main\ntry: main()\nfinally: print(*set(sys.modules), sep=chr(10))"
+    texts = []
+    for number, cache in enumerate(("", "kept", "kept")):
+        monkeypatch.setenv("DPGLM_CACHE", cache and str(folder / cache))
+        command = [sys.executable, "-c", code, "fit", "r.json", "--output", f"{number}.npz", "--draws", "100"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        text, modules = done.stdout.split(f"written to {number}.npz\n")
+        assert not set(HEAVY).intersection(modules.split("\n"))
+        texts.append(text)
+    assert texts[0] == texts[1] == texts[2]
+    assert (folder / "0.npz").read_bytes() == (folder / "1.npz").read_bytes() == (folder / "2.npz").read_bytes()
+    assert {path.name.split("-")[0] for path in (folder / "kept" / "programs").iterdir()} >= {"transitions", "of_draws"}
+
+
 def test_both_jobs_in_silence_and_in_json(folder, capsys, monkeypatch):
     monkeypatch.setattr(dpglm, "fit", known_fit)
     steps = [

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpglm import formula
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
@@ -577,3 +578,34 @@ def test_a_design_is_the_same_from_the_same_formula() -> None:
     assert isinstance(first, Design)
     assert first == second
     assert first != build_design("y ~ a*k + offset(c)", SCHEMA, "linear")
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    "side",
+    [
+        "a",
+        "a + b",
+        " a+b\n+ a ",
+        "log(a) + a + log(a)",
+        "offset(n) + b",
+        "True + _x1 + None",
+        "for + I(b)",
+        "a + b - 1",
+        "0+a",
+        " 0 + a -1 ",
+    ],
+)
+def test_a_sum_is_read_as_formulaic_reads_it(monkeypatch: pytest.MonkeyPatch, side: str, intercept: bool) -> None:
+    """Without its slow import."""
+    quickly = formula._factors(side, side, {}, intercept)
+    assert formula._SUM.fullmatch(side)
+    monkeypatch.setattr(formula, "_SUM", re.compile("nothing matches this"))
+    assert quickly == formula._factors(side, side, {}, intercept)
+
+
+@pytest.mark.parametrize(
+    "side", ["", "a +", "+ a", "a - b", "a + 1", "a - 1 + b", "a:b", "a*b", "log(a + b)", "f(a)(b)", "é"]
+)
+def test_all_else_is_left_to_formulaic(side: str) -> None:
+    assert not formula._SUM.fullmatch(side)

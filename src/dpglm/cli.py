@@ -6,6 +6,7 @@ Results go to standard output, errors and progress to standard error. The help t
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -253,10 +254,9 @@ def fit(
             loaded, link=link, dispersion=dispersion, method=method, draws=draws, chains=chains, seed=seed,
             progress=progress or False,
         )  # fmt: skip
-    summary = fitted.summary(prob=prob)
     fitted.save(output)
     if as_json:
-        rows = json.loads(summary.to_json(orient="index"))
+        rows = json.loads(fitted.summary(prob=prob).to_json(orient="index"))
         typer.echo(json.dumps({"summary": rows, "notes": list(fitted.warnings), "output": str(output)}))
         return
     notes = "".join(f"note: {note}\n" for note in fitted.warnings)
@@ -298,15 +298,14 @@ def summary_text(fitted: Any, prob: float) -> str:
     """The coefficients as a table that fits a terminal."""
     from dpglm.report.words import percent, plain_number
 
-    table = fitted.summary(prob=prob)
     ratio = fitted.ratio_name
     draws = fitted.coefficients[..., 0].size
     head = ["coefficient", "mean", "sd", f"{100 * prob:g} % interval", "P(sign)", "clear"]
     head += [ratio.replace("_", " ")] if ratio else []
     rows = []
-    for name, row in table.iterrows():
+    for name, row in zip(fitted.names, fitted.summary_rows(prob=prob), strict=True):
         interval = f"{plain_number(row['lower'])} to {plain_number(row['upper'])}"
-        cells = [str(name), plain_number(row["mean"]), plain_number(row["sd"]), interval]
+        cells = [name, plain_number(row["mean"]), plain_number(row["sd"]), interval]
         cells += [percent(row["p_sign"], draws), "yes" if row["significant"] else "no"]
         cells += [plain_number(row[ratio], 4)] if ratio else []
         rows.append([*cells, f"{row['inflation']:.2f} x", f"{row['ess']:.0f}", f"{row['r_hat']:.3f}"])
@@ -332,6 +331,7 @@ def _points(given: list[str] | None) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The program: one line on standard error and a non-zero exit for every mistake."""
+    gc.set_threshold(100_000)  # imports make many objects, and none of them is garbage
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code: Any = app(args=given or ["--help"], prog_name="dpglm", standalone_mode=False)

@@ -297,7 +297,7 @@ def initial_point(shape: ModelShape, data: Sequence[TableData]) -> npt.NDArray[n
     coefficients = np.zeros(len(shape.names))
     if shape.names[0] == "Intercept":
         coefficients[0] = _initial_intercept(shape.tables[0], data[0])
-    parts[0] = np.asarray(shape.prior.unconstrain(shape.names, jnp.asarray(coefficients)))
+    parts[0] = np.asarray(shape.prior.unconstrain(shape.names, coefficients))
     return np.concatenate(parts)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
 from dpglm.errors import InputError
 
@@ -36,9 +38,9 @@ class NormalPrior:
         _check_scale("slopes", self.slopes)
         _check_scale("intercept", self.intercept)
 
-    def scales(self, names: tuple[str, ...]) -> Array:
+    def scales(self, names: tuple[str, ...]) -> npt.NDArray[np.float64]:
         """Standard deviation of each coefficient."""
-        return jnp.array([self.intercept if name == "Intercept" else self.slopes for name in names])
+        return np.array([self.intercept if name == "Intercept" else self.slopes for name in names])
 
     def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
         """Coefficients, and their log density as a function of the free vector."""
@@ -46,13 +48,13 @@ class NormalPrior:
         constant = -jnp.sum(jnp.log(scales)) - 0.5 * len(names) * math.log(2 * math.pi)
         return free, constant - 0.5 * jnp.sum((free / scales) ** 2)
 
-    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
         """The free vector of some coefficients."""
         return coefficients
 
     def sample(self, names: tuple[str, ...], key: Array) -> Array:
         """One draw."""
-        return self.scales(names) * jax.random.normal(key, (len(names),))
+        return jax.random.normal(key, (len(names),)) * self.scales(names)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class SphericalPrior:
             density += -0.5 * (free[0] / self.intercept) ** 2
         return jnp.concatenate([free[:first], inside]), density
 
-    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
         """The inverse; points outside the ball go to 0.9 of its radius."""
         first = int(names[0] == "Intercept")
         slopes = coefficients[first:]
@@ -127,7 +129,7 @@ class CustomPrior:
             values.append(value)
         return jnp.stack(values), density
 
-    def unconstrain(self, names: tuple[str, ...], coefficients: Array) -> Array:
+    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
         """The inverse where it exists, zero elsewhere."""
         from numpyro.distributions import biject_to
 

@@ -128,17 +128,25 @@ class Fit:
         """
         import pandas as pd
 
-        draws = _flat(self.draws(units, target))
-        table = pd.DataFrame([_describe(column, prob) for column in draws.T], index=list(self.names))
-        ratio = self._ratio_name()
-        if ratio is not None and units == "original":
-            for column, source in ((ratio, "median"), (f"{ratio}_lower", "lower"), (f"{ratio}_upper", "upper")):
-                table[column] = np.exp(np.clip(table[source], -700, 700))
-        table["inflation"] = self.inflation[UNITS.index(units)]
-        table["ess"] = np.minimum(self.diagnostics.ess_bulk, self.diagnostics.ess_tail)
-        table["r_hat"] = self.diagnostics.r_hat
-        table.index.name = "coefficient"
-        return table.drop(columns="median")
+        index = pd.Index(self.names, name="coefficient")
+        return pd.DataFrame(self.summary_rows(prob, units, target), index=index)
+
+    def summary_rows(
+        self, prob: float = 0.95, units: str = "original", target: str = "population"
+    ) -> list[dict[str, Any]]:
+        """The rows of ``summary`` as plain dicts, for whom pandas takes too long to import."""
+        rows = []
+        for position, column in enumerate(_flat(self.draws(units, target)).T):
+            row = _describe(column, prob)
+            median, ratio = row.pop("median"), self._ratio_name()
+            if ratio is not None and units == "original":
+                values = np.exp(np.clip([median, row["lower"], row["upper"]], -700, 700))
+                row |= dict(zip((ratio, f"{ratio}_lower", f"{ratio}_upper"), values, strict=True))
+            row["inflation"] = self.inflation[UNITS.index(units), position]
+            row["ess"] = min(self.diagnostics.ess_bulk[position], self.diagnostics.ess_tail[position])
+            row["r_hat"] = self.diagnostics.r_hat[position]
+            rows.append(row)
+        return rows
 
     def contrast(self, weights: Mapping[str, float], prob: float = 0.95) -> pd.Series:
         """A linear combination of coefficients in the user's units, for example ten years of age: ``{"age": 10}``."""
@@ -339,11 +347,9 @@ def _tail(prob: object) -> float:
 
 
 def _describe(draws: Floats, prob: float) -> dict[str, Any]:
-    from numpyro.diagnostics import hpdi
-
     tail = _tail(prob)
     lower, median, upper = np.quantile(draws, [tail, 0.5, 1 - tail])
-    hdi = hpdi(np.asarray(draws), prob)
+    hdi = _shortest_interval(draws, prob)
     positive = float(np.mean(draws > 0))
     return {
         "mean": draws.mean(),
@@ -356,6 +362,19 @@ def _describe(draws: Floats, prob: float) -> dict[str, Any]:
         "p_sign": max(positive, 1 - positive),
         "significant": bool(lower > 0 or upper < 0),
     }
+
+
+def _shortest_interval(draws: Floats, prob: float) -> tuple[float, float]:
+    """The shortest interval that holds this share of the draws.
+
+    >>> low, high = _shortest_interval(np.array([0.0, 5.0, 1.0, 1.5, 1.2]), 0.5)
+    >>> float(low), float(high)
+    (1.0, 1.5)
+    """
+    ordered = np.sort(draws)
+    inside = int(prob * len(ordered))
+    first = int(np.argmin(ordered[inside:] - ordered[: len(ordered) - inside]))
+    return ordered[first], ordered[first + inside]
 
 
 def _coded_rows(rows: Any, design: Design) -> Floats:
