@@ -90,6 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", help=f"some of {', '.join(STEPS)}; all of them by default")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the real tables")
+    parser.add_argument("--fetch", action="store_true", help="get real tables that are not there from OpenML")
     parser.add_argument("--work", type=Path, default=Path("build/paper"), help="folder of jobs and their results")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--only", nargs="*", help="names of experiments; all of them by default")
@@ -102,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     steps = options.steps or STEPS[: 3 if options.quick else 4]
     size = QUICK if options.quick else Size()
     if set(steps) & {"prepare", "score"}:
-        found = experiments(options.data, size, options.quick)
+        found = experiments(options.data, size, options.quick, options.fetch)
         found = {name: found[name] for name in options.only or found}
     if "prepare" in steps:
         prepare(found, options.work, size)

@@ -12,7 +12,6 @@ import numpy as np
 
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.outcomes import outcome_of
-from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.staged import initial_points, staged_model
 from dpglm.baselines.langevin_accounting import noise_multiplier
 from dpglm.baselines.on_rows import stacked_rows
@@ -63,7 +62,7 @@ def write_jobs(cell: Cell, folder: Path, draws: int, length: tuple[int, int]) ->
         parts = [{"job": cell.name, "members": list(range(len(cell.tables)))}]
     elif cell.method == "non_private":
         rows = [table.rows for table in cell.tables]
-        model, data = stacked_rows(rows, cell.reading.link, cell.reading.dispersion, None)
+        model, data = stacked_rows(rows, cell.reading.link, cell.reading.dispersion, cell.reading.prior)
         start = np.zeros((len(rows), model.size))
         save_job(folder, cell.name, PosteriorJob(model, data, start, None, draws, cell.sampler))
         parts = [{"job": cell.name, "members": list(range(len(rows)))}]
@@ -83,9 +82,9 @@ def _release_job(releases: list[Release], cell: Cell, draws: int) -> PosteriorJo
     staged = len(releases[0].stages) > 1
     options = cell.reading.options(staged)
     if staged:
-        shape, each, _ = staged_model([(release,) for release in releases], None, options)
+        shape, each, _ = staged_model([(release,) for release in releases], cell.reading.prior, options)
         return PosteriorJob(shape, stacked(each), initial_points(shape, each), each, draws, cell.sampler)
-    assembled = [assemble((release,), prior=None, **options) for release in releases]
+    assembled = [assemble((release,), prior=cell.reading.prior, **options) for release in releases]
     shape, data = assembled[0][0], [each for _, each in assembled]
     if any(other != shape for other, _ in assembled):
         raise ValueError("the releases of a cell must have one shape")
@@ -105,11 +104,11 @@ def _chain_job(cell: Cell, length: tuple[int, int]) -> ChainJob:
         matrices=np.stack([table.rows.matrix for table in distinct]),
         outcomes=np.stack([table.rows.y for table in distinct]),
         table_of=np.array([position[id(table)] for table in cell.tables]),
-        prior_scales=np.asarray(NormalPrior().scales(design.coefficient_names)),
+        prior_scales=cell.reading.prior.scales(design.coefficient_names),
         noise=np.array([noise[epsilon] for epsilon in cell.epsilons]),
         tuning=search,
         searched=np.array([searched.index(epsilon) for epsilon in cell.epsilons]),
-        hottest=hottest(cell.tables[0]),
+        hottest=hottest(cell.tables[0], cell.reading),
         iterations=length[0],
         burn_in=length[1],
     )

@@ -97,7 +97,7 @@ def _distribution_functions(study: Study, experiment: str, truth: tuple[float, .
     for number, name in enumerate(names):
         for place, epsilon in enumerate(shown):
             axis = axes[number][place]
-            for method in ("non_private", "dpglm", "dp_sgld"):
+            for method in ("non_private", "dpglm", "staged", "dp_sgld"):
                 line = rows if method == "non_private" else study.one(experiment, method, epsilon=epsilon)
                 if line is not None:
                     style = "--" if method == "dp_sgld" else "-"
@@ -178,9 +178,10 @@ def _significance(study: Study) -> Any:
         for rows in sizes:
             plain = study.one("significance", "non_private", rows=rows)
             axis.axhline(100 * _share(plain, places), color=shades[rows], linewidth=1, linestyle="--")
-            lines = study.of("significance", "dpglm", rows=rows)
-            share = [100 * _share(line, places) for line in lines]
-            axis.plot([line["epsilon"] for line in lines], share, "o-", color=shades[rows], markersize=4)
+            for method, style in (("dpglm", "o:"), ("staged", "D-")):
+                lines = study.of("significance", method, rows=rows)
+                share = [100 * _share(line, places) for line in lines]
+                axis.plot([line["epsilon"] for line in lines], share, style, color=shades[rows], markersize=4)
         title = "error rate: slopes of 0" if slope == 0 else f"power: slope {slope:g}"
         axis.set(title=title, xscale="log", xlabel="ε", ylim=(-3, 103 if slope else 30))
         axis.set_xticks([0.1, 0.3, 1, 3], ["0.1", "0.3", "1", "3"])
@@ -188,9 +189,10 @@ def _significance(study: Study) -> Any:
         _tidy(axis)
     axes[0].axhline(5, color="#999999", linewidth=0.6)
     axes[0].set_ylabel("intervals that exclude 0 (%)")
-    handles = [plt.Line2D([], [], color=shades[rows], marker="o", label=f"N = {rows:,}") for rows in sizes]
+    handles = [plt.Line2D([], [], color=shades[rows], linewidth=3, label=f"N = {rows:,}") for rows in sizes]
     handles += [plt.Line2D([], [], color="#555555", linestyle="--", label="non-private"),
-                plt.Line2D([], [], color="#555555", marker="o", label="dpglm, one stage")]  # fmt: skip
+                plt.Line2D([], [], color="#555555", marker="o", linestyle=":", label="dpglm, one stage"),
+                plt.Line2D([], [], color="#555555", marker="D", label="dpglm, staged")]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     return figure
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpglm.analyst.looks import first_looks
+from dpglm.analyst.priors import NormalPrior
 from dpglm.custodian.build import add_stages, noisy_moments
 from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
 from dpglm.custodian.stages import Plan, plan_stages
@@ -32,6 +33,11 @@ class Reading:
     noise_aware: bool = True
     link: str | None = None
     dispersion: float | None = None
+    slopes: float = NormalPrior().slopes  # prior standard deviation
+
+    @property
+    def prior(self) -> NormalPrior:
+        return NormalPrior(slopes=self.slopes)
 
     def options(self, staged: bool) -> dict[str, Any]:
         """What ``dpglm.fit`` is asked; the dispersion of staged counts is measured."""

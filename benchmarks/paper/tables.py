@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,22 +89,22 @@ def counts(number: int, rows: int = 500) -> Table:
     return simulated("poisson", rows, np.array(COUNT_SLOPES), generator, random_covariance(3, 4))
 
 
-def diabetes(folder: Path) -> Table | None:
+def diabetes(folder: Path, fetch: bool = False) -> Table | None:
     """Age, pregnancies, pedigree and insulin; bounds from general knowledge. The file has 768 rows, the paper's 758."""
     columns = {
         "age": _number(20, 80), "pregnancies": _number(0, 14), "pedigree": _number(0, 2), "insulin": _number(0, 400),
         "outcome": _two(0, 1),
     }  # fmt: skip
-    frame = _read(folder / "pima.csv.gz")
+    frame = _read(folder / "pima.csv.gz", _fetched_diabetes if fetch else None)
     if frame is None:
         return None
     formula = "outcome ~ age + pregnancies + pedigree + insulin"
     return Table(frame[list(columns)], _design("diabetes", len(frame), columns, formula, "logistic"), None)
 
 
-def adult(folder: Path) -> Table | None:
+def adult(folder: Path, fetch: bool = False) -> Table | None:
     """The paper's seven columns, one number each: those with many levels as the yes or no that tells most."""
-    frame = _read(folder / "adult.csv.gz")
+    frame = _read(folder / "adult.csv.gz", _fetched_adult if fetch else None)
     if frame is None:
         return None
     frame = frame.sample(ADULT_ROWS, random_state=SEED, ignore_index=True)
@@ -125,8 +126,34 @@ def adult(folder: Path) -> Table | None:
     return Table(coded, _design("adult", len(coded), columns, formula, "logistic"), None)
 
 
-def _read(path: Path) -> pd.DataFrame | None:
-    return pd.read_csv(path) if path.exists() else None
+def _read(path: Path, fetch: Callable[[], pd.DataFrame] | None) -> pd.DataFrame | None:
+    """The file where it is; else what a public loader gives, if it was asked for."""
+    if path.exists():
+        return pd.read_csv(path)
+    return None if fetch is None else fetch()
+
+
+def _openml(name: str, version: int) -> pd.DataFrame:
+    """By scikit-learn's loader, which keeps what it downloads."""
+    try:
+        from sklearn.datasets import fetch_openml
+    except ImportError:
+        raise SystemExit(
+            "--fetch needs scikit-learn: pip install scikit-learn, or give the files with --data"
+        ) from None
+    return fetch_openml(name, version=version, as_frame=True).frame
+
+
+def _fetched_diabetes() -> pd.DataFrame:
+    frame = _openml("diabetes", 1)
+    names = {"age": "age", "preg": "pregnancies", "pedi": "pedigree", "insu": "insulin"}
+    outcome = (frame["class"].astype(str) == "tested_positive").astype(int)
+    return frame[list(names)].rename(columns=names).assign(outcome=outcome)
+
+
+def _fetched_adult() -> pd.DataFrame:
+    frame = _openml("adult", 2).rename(columns=lambda name: name.replace("-", "_"))
+    return frame.assign(income=(frame["class"].astype(str) == ">50K").astype(int))
 
 
 def _number(lower: float, upper: float) -> dict[str, Any]:

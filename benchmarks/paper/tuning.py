@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from dpglm.analyst.outcomes import outcome_of
-from dpglm.analyst.priors import NormalPrior
 from dpglm.baselines.coded_rows import ScaledRows
 from dpglm.baselines.langevin_accounting import noise_multiplier
 from dpglm.baselines.on_rows import stacked_rows
@@ -38,8 +37,8 @@ def write_search(
     if (folder / f"{name}.job").exists():
         return
     design = like.design
-    tables = prior_predictive_tables(like)
-    model, data = stacked_rows(tables, reading.link, reading.dispersion, None)
+    tables = prior_predictive_tables(like, reading)
+    model, data = stacked_rows(tables, reading.link, reading.dispersion, reading.prior)
     arrays = tuple(part._make(map(np.asarray, part)) for part in data)
     sampler = "laplace" if coarse else "nuts"
     rows = PosteriorJob(model, arrays, np.zeros((len(tables), model.size)), None, draws, sampler)
@@ -51,7 +50,7 @@ def write_search(
     job = TuningJob(
         rows=rows,
         outcome=outcome_of(design.family.name, reading.link, design.response_range),
-        prior_scales=np.asarray(NormalPrior().scales(design.coefficient_names)),
+        prior_scales=reading.prior.scales(design.coefficient_names),
         noise=np.array([noise_multiplier(e, DELTA, len(like.rows.y) ** -0.5, length[0]) for e in epsilons]),
         grid=grid,
         iterations=length[0],
@@ -60,23 +59,23 @@ def write_search(
     save_job(folder, name, job)
 
 
-def hottest(like: Table) -> float:
+def hottest(like: Table, reading: Reading) -> float:
     """The temperature at which the posterior of a nominal public table, drawn wider by its root, is the prior.
 
     The nominal table is that of the noise allocation: slopes of zero, predictors with variance R^2 / (3 d).
     """
     information = len(like.frame) * _radius(like) ** 2 / (3 * like.design.dimension) / 4
-    return float(NormalPrior().slopes ** 2 * information)
+    return float(reading.slopes**2 * information)
 
 
-def prior_predictive_tables(like: Table) -> list[ScaledRows]:
+def prior_predictive_tables(like: Table, reading: Reading) -> list[ScaledRows]:
     """Coefficients from the prior, predictors from a random Gaussian inside the bounds; only the shape is looked at.
 
     A share of ones between 5 and 95 % is taken for known: nobody would run a regression on less.
     """
     design, rows = like.design, len(like.frame)
     generator = np.random.default_rng([SEED, 9, design.dimension, rows])
-    scales = np.asarray(NormalPrior().scales(design.coefficient_names))
+    scales = reading.prior.scales(design.coefficient_names)
     found: list[ScaledRows] = []
     while len(found) < TABLES:
         factor = generator.normal(size=(design.dimension, design.dimension + 1))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ks_2samp
 
@@ -33,7 +35,7 @@ def test_a_quick_run_scores_every_method(tmp_path):
     arguments = ["prepare", "sample", "score", "--quick", "--only", "coverage", "--workers", "0"]
     main([*arguments, "--work", str(work), "--output", str(output)])
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert {line["method"] for line in lines} == {"non_private", "dpglm", "naive", "dp_sgld", "search"}
+    assert {line["method"] for line in lines} == {"non_private", "dpglm", "staged", "naive", "dp_sgld", "search"}
     scored = [line for line in lines if line["method"] != "search"]
     for line in scored:
         distances = np.array(line["ks"])
@@ -45,6 +47,8 @@ def test_a_quick_run_scores_every_method(tmp_path):
     assert widths["dpglm", 0.1] > 2  # noise widens, and less of it widens less
     assert widths["dpglm", 1.0] < widths["dpglm", 0.1]
     assert widths["naive", 0.1] < widths["dpglm", 0.1]
+    assert ("staged", 0.1) not in widths  # the rule takes one stage there
+    assert widths["staged", 1.0] < widths["dpglm", 1.0]
     # The search leaves out chains that are too hot.
     job = np.load(work / "coverage_dp_sgld.npz")
     found = temperatures(job["settings"][:, 0], job["settings"][:, 1:], 1_000).diagonal()
@@ -52,6 +56,38 @@ def test_a_quick_run_scores_every_method(tmp_path):
     finished = (work / "coverage_dpglm_1.npz").stat().st_mtime_ns
     main([*arguments, "--work", str(work), "--output", str(output)])  # nothing is sampled again
     assert (work / "coverage_dpglm_1.npz").stat().st_mtime_ns == finished
+
+
+def test_real_tables_come_from_files_or_from_a_public_loader(tmp_path, monkeypatch):
+    """A file wins; without one nothing is fetched unless it is asked for."""
+    from paper.tables import adult, diabetes
+
+    levels = {"workclass": "Private", "marital-status": "Divorced", "occupation": "Sales", "relationship": "Husband"}
+    people = {"age": range(17, 8_017), "education-num": 9, "sex": "Male", **levels, "class": [">50K", "<=50K"] * 4_000}
+    frames = {
+        ("adult", 2): pd.DataFrame(people),
+        ("diabetes", 1): pd.DataFrame({"age": [30, 40], "preg": 1, "pedi": 0.5, "insu": 9, "class": ["tested_positive",
+                                       "tested_negative"], "plas": 1}),
+    }  # fmt: skip
+    asked = []
+
+    def fetch_openml(name, version, as_frame):
+        asked.append(name)
+        return SimpleNamespace(frame=frames[name, version])
+
+    monkeypatch.setitem(sys.modules, "sklearn", ModuleType("sklearn"))
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", SimpleNamespace(fetch_openml=fetch_openml))
+    assert diabetes(tmp_path) is None
+    assert adult(tmp_path) is None
+    assert asked == []
+    assert diabetes(tmp_path, fetch=True).frame["outcome"].tolist() == [1, 0]
+    assert adult(tmp_path, fetch=True).frame["income"].sum() == 4_000
+    assert asked == ["diabetes", "adult"]
+    diabetes(tmp_path, fetch=True).frame.head(1).to_csv(tmp_path / "pima.csv.gz", index=False)
+    assert len(diabetes(tmp_path, fetch=True).frame) == 1
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SystemExit, match="scikit-learn"):
+        adult(tmp_path, fetch=True)
 
 
 def test_sketches_tell_distances_and_agreement():

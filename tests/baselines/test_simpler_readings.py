@@ -25,7 +25,9 @@ def release_of(slope):
             "y": {"type": "binary", "levels": [0, 1], "fill": 0},
         },
     }
-    return dpglm.release(frame, "y ~ a", schema=schema, family="logistic", epsilon=1.0, delta=1e-6, ledger=None)
+    return dpglm.release(
+        frame, "y ~ a", schema=schema, family="logistic", epsilon=1.0, delta=1e-6, stages=1, ledger=None
+    )
 
 
 def test_each_reads_the_release_in_its_own_way():
