@@ -93,7 +93,10 @@ def page(cells: list[dict[str, Any]]) -> str:
             " non-private one, mean over coefficients and samples (`benchmarks/real_limit.py`). Draws alone give 0.01."
         )
     machines = ", ".join(sorted({cell["machine"] for cell in cells}))
-    lines += ["", f"Machine: {machines}. Seed 20261115, {chosen[0]['repetitions']} tables a cell.", ""]
+    usual = min(cell["repetitions"] for cell in cells)
+    more = sorted({(c["table"], c["rows"], c["epsilon"], c["repetitions"]) for c in cells if c["repetitions"] > usual})
+    told = "".join(f", {r} for {t}, N = {n:,}, ε = {e:g} by NUTS" for t, n, e, r in more)
+    lines += ["", f"Machine: {machines}. Seed 20261115, {usual} tables a cell{told}.", ""]
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import dpglm
@@ -221,3 +222,15 @@ def test_the_noise_of_the_release_is_that_of_the_plan() -> None:
         for scale, multiplicity in zip(block.grid_stddevs, block.multiplicities, strict=True):
             assert 0 <= Fraction(scale) ** 2 * multiplicity / Fraction(stddev) ** 2 - 1 < Fraction(1, 10**15)
     assert [stage.mu for stage in release.stages] == list(plan(design_of(rows=500), 3.0, 1e-6, 2).mus)
+
+
+def test_auto_is_the_default_and_takes_one_stage_of_a_stream_that_passes_once() -> None:
+    """Holding the rows of a stream could be more than memory; a table in memory and a function are read again."""
+    table = pa.Table.from_pandas(table_of(2_000, 1.0, seed=3))
+    budget = {"schema": schema_of(2_000), "family": "logistic", "epsilon": 1.0, "delta": 1e-6, "ledger": None}
+    stages = [
+        len(dpglm.release(source, "sick ~ a + b", **budget).stages)
+        for source in (table, lambda: table.to_reader(500), table.to_pandas(), table.to_reader(500))
+    ]
+    assert stages == [3, 3, 3, 1]
+    assert len(dpglm.release(table.to_reader(500), "sick ~ a + b", **budget, stages=3).stages) == 3
