@@ -383,6 +383,9 @@ def diagnosed(**changes: Any) -> Fit:
         (lambda: made(release=released("y ~ age + g", "logistic", share=0.995)), "rows have the rarer outcome"),
         (lambda: made(family="poisson", release=released("n ~ age + g", "poisson", share=1e-3)), "events were counted"),
         (lambda: made(predictor_stddev=8.0), "the linear predictor has standard deviation 8.0"),
+        (lambda: made(release=released("y ~ age + g", "logistic", epsilon=0.3),
+                      table_coefficients=np.zeros((4, 500, 4))),
+         "few rows for this budget and strong effects"),
         (lambda: made(options={"noise_aware": False}), "these intervals are too narrow"),
         (lambda: diagnosed(r_hat=np.full(4, 1.2)), "the chains disagree; raise draws"),
         (lambda: diagnosed(ess_tail=np.full(4, 120.0)), "only 120 effective draws"),
@@ -395,6 +398,13 @@ def test_warnings_in_plain_words(fit: Any, words: str) -> None:
     made_fit = fit()
     assert sum(words in message for message in made_fit.warnings) == 1
     assert f"note: {made_fit.warnings[0]}" in str(made_fit)
+
+
+def test_strong_effects_are_no_matter_where_rows_are_many_or_effects_weak() -> None:
+    own = np.zeros((4, 500, 4))
+    assert made(release=released("y ~ age + g", "logistic", epsilon=3.0), table_coefficients=own).warnings == ()
+    weak = released("y ~ age + g", "logistic", epsilon=0.3)
+    assert made(release=weak, table_coefficients=own, predictor_stddev=0.5).warnings == ()
 
 
 def test_two_releases_of_one_table_warn_once() -> None:
