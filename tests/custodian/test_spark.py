@@ -317,8 +317,11 @@ def said(session: Any) -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-# A Python worker of Spark's whose rows stop coming may say so before it is ended: a traceback of its own code, no rows.
-CUT_OFF = re.compile(rb"Traceback \(most recent call last\):\n(?:  .*\n)*EOFError\n")
+# A Python worker of Spark's may say that its rows stop coming, or that nobody listens any more, before it is ended: a
+# traceback of its own code, or one while it handles another; no rows.
+_CAUSE = rb"Traceback \(most recent call last\):\n(?:  .*\n)*(?:EOFError|BrokenPipeError: .*Broken pipe)\n"
+_AGAIN = rb"\nDuring handling of the above exception, another exception occurred:\n\n"
+CUT_OFF = re.compile(_CAUSE + rb"(?:" + _AGAIN + _CAUSE + rb")*")
 
 
 def assert_silent(log: Path, before: int) -> None:
