@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 # Powers of the residual and degrees in the row: the score, the information, the score's square.
 CENTRED_BLOCKS = (BlockShape(1, 1), BlockShape(0, 2), BlockShape(2, 2))
 VECTOR_BITS = 20  # a bounded vector is at most 2^20 grid steps long
-_LINKS = {"logistic": "logit", "poisson": "log", "linear": "identity"}
+CANONICAL_LINKS = {"logistic": "logit", "poisson": "log", "linear": "identity"}
 _POINTS = 2**12
 _LOGIT_RANGE = 24.0
 _SMALLEST_MEAN = 1e-3
@@ -41,7 +41,7 @@ def only_of_moments(family: str, options: Mapping[str, Any]) -> str | None:
 
     They fixed the link, measure the dispersion themselves, and the kind of moments does not enter them.
     """
-    answered = {"link": (None, _LINKS[family]), "dispersion": (None, "infer"), "moments": (None, "exact")}
+    answered = {"link": (None, CANONICAL_LINKS[family]), "dispersion": (None, "infer"), "moments": (None, "exact")}
     return next((name for name, values in answered.items() if options.get(name) not in values), None)
 
 

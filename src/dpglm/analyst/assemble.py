@@ -41,18 +41,23 @@ def assemble(
         raise InputError("link", link, "must be a name", "leave it out for the default")
     check_same_model(releases)
     first = releases[0]
-    groups: dict[str, list[Release]] = {}
-    for release in releases:
-        groups.setdefault(release.dataset_id, []).append(release)
     fixed_spread = _fixed_spread(first, dispersion)
     shapes, data = [], []
-    for members in groups.values():
+    for members in by_dataset(releases):
         shape, arrays = _table(members, first, link, str(moments), noise_aware, fixed_spread)
         shapes.append(shape)
         data.append(arrays)
     names = first.design.coefficient_names
     model = ModelShape(names, tuple(shapes), prior_of(prior, names), fixed_spread, str(moments))
     return model, tuple(data)
+
+
+def by_dataset(releases: Sequence[Release]) -> list[list[Release]]:
+    """The releases of each dataset, in the order in which datasets first come."""
+    found: dict[str, list[Release]] = {}
+    for release in releases:
+        found.setdefault(release.dataset_id, []).append(release)
+    return list(found.values())
 
 
 def stacked(data: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:

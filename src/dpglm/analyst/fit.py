@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
+from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
 from dpglm.analyst.programs import kept_program
-from dpglm.analyst.result import WANTED_ESS, Diagnostics, Fit, FitWarning, import_arviz
+from dpglm.analyst.result import Diagnostics, Fit, FitWarning, import_arviz
 from dpglm.analyst.sampler import (
     WARMUP,
     Data,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.analyst.cautions import cautions
 from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior
-from dpglm.centring import only_of_moments
+from dpglm.centring import CANONICAL_LINKS
 from dpglm.errors import FileError, InputError
 from dpglm.formula import Design
 from dpglm.release_file import Release, read_release, write_atomically
@@ -31,15 +32,6 @@ FIT_FORMAT = "dpglm-fit"
 FIT_VERSION = 1
 UNITS = ("original", "scaled")
 TARGETS = ("population", "table")
-WANTED_ESS = 1_000
-_LARGEST_R_HAT, _LARGEST_PARETO_K = 1.01, 0.7
-_COMFORTABLE_STDDEV = 6.0
-_PRIOR_SHARE = 0.8
-# Root mean square difference of a one-stage estimate from maximum likelihood, over that of the coefficients, without
-# noise: the largest seen on the tables of docs/real.md.
-_TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
-# Below this N mu^2 / D, and above this standard deviation of the linear predictor, staged intervals were too narrow.
-_SMALL_SIGNAL, _STRONG_EFFECT = 12.0, 0.75
 _LARGEST_FILE = 2**31
 
 
@@ -204,7 +196,7 @@ class Fit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of this fit should know, in plain words."""
-        return tuple(_warnings(self))
+        return tuple(cautions(self))
 
     def save(self, path: str | Path) -> None:
         """Write one file (arrays and text only; nothing in it is executed on reading)."""
@@ -254,8 +246,7 @@ class Fit:
         return np.asarray(inverse.get(self._link(), lambda v: v)(u))
 
     def _link(self) -> str:
-        defaults = {"logistic": "logit", "poisson": "log", "linear": "identity"}
-        return self.options.get("link") or defaults[self.releases[0].family]
+        return self.options.get("link") or CANONICAL_LINKS[self.releases[0].family]
 
     def _ratio_name(self) -> str | None:
         return {"logit": "odds_ratio", "log": "rate_ratio"}.get(self._link())
@@ -417,109 +408,6 @@ def _position(cell: Any, column: Column) -> int:
     if text not in texts:
         raise InputError(f"rows[{column.name!r}]", text, f"must be one of {list(column.levels)}", "correct it")
     return texts.index(text)
-
-
-def _warnings(fit: Fit) -> list[str]:
-    messages = []
-    diagnostics, names = fit.diagnostics, fit.names
-    if fit.method == "nuts":
-        if float(np.max(diagnostics.r_hat)) > _LARGEST_R_HAT:
-            messages.append(f"R-hat reaches {np.max(diagnostics.r_hat):.3f}: the chains disagree; raise draws")
-        smallest = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
-        if not smallest >= WANTED_ESS:
-            number = f"only {smallest:.0f}" if math.isfinite(smallest) else "too few"
-            messages.append(f"{number} effective draws for some coefficient: raise draws")
-        if diagnostics.divergences > 0.001 * fit.coefficients[..., 0].size:
-            messages.append(f"{diagnostics.divergences} divergent transitions: tails may be missed")
-    elif diagnostics.pareto_k is not None and not diagnostics.pareto_k < _LARGEST_PARETO_K:
-        messages.append(
-            f"the Laplace approximation is not to be trusted here (Pareto k = {diagnostics.pareto_k:.2f}):"
-            " use method='nuts'"
-        )
-    if not fit.options.get("noise_aware", True):
-        messages.append("the privacy noise was ignored on request: these intervals are too narrow")
-    if isinstance(fit.prior, NormalPrior):
-        stddevs = _flat(fit.coefficients).std(axis=0)
-        scales = np.asarray(fit.prior.scales(names))
-        weak = [name for name, sd, scale in zip(names, stddevs, scales, strict=True) if sd > _PRIOR_SHARE * scale]
-        if weak:
-            messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
-    if fit.predictor_stddev > _COMFORTABLE_STDDEV:
-        messages.append(
-            f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
-            " Gaussian model of the predictors matters more than usual"
-        )
-    if not diagnostics.mode_converged:
-        remedy = "use method='nuts'" if fit.method == "laplace" else "look at R-hat"
-        messages.append(f"no clear mode was found, so the approximation that sampling starts from may be off: {remedy}")
-    messages += _first_stage_warnings(fit)
-    messages += _strong_effect_warnings(fit)
-    messages += _discrepancy_warnings(fit)
-    for release in fit.releases:
-        messages += _size_warnings(release)
-    return list(dict.fromkeys(messages))  # two releases of one table warn once
-
-
-def _discrepancy_warnings(fit: Fit) -> list[str]:
-    """How far a match of moments may be off: one stage is right for Gaussian predictors and a right regression only."""
-    option = only_of_moments(fit.releases[0].family, fit.options)
-    staged = [release for release in fit.releases if len(release.stages) > 1]
-    if staged and option is None:
-        return []
-    draws = _flat(fit.coefficients)
-    size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
-    share = _TYPICAL_DISCREPANCY[fit.releases[0].family]
-    spread = float(np.median(draws.std(axis=0)))
-    ratio = share * size / spread if spread > 0 else 0.0
-    if ratio < 1:
-        return []
-    return [
-        f"one stage assumes Gaussian predictors; on real tables its coefficients were off by up to {share:.0%} of their"
-        f" typical size, here {ratio:.1f} posterior standard deviations: ask for a release in stages, or read the"
-        " intervals as too narrow where columns are binary or skewed"
-    ]
-
-
-def _strong_effect_warnings(fit: Fit) -> list[str]:
-    """Where later looks are taken far from the estimate: a strong effect seen through much noise (docs/stages.md)."""
-    if fit.table_coefficients is None or fit.releases[0].family != "logistic":
-        return []
-    signal = sum(each.num_rows * each.privacy.mu**2 for each in fit.releases) / len(fit.names)
-    if signal >= _SMALL_SIGNAL or fit.predictor_stddev < _STRONG_EFFECT:
-        return []
-    return [
-        "few rows for this budget and strong effects: in simulations such posteriors leaned toward zero, and 85 to 91 %"
-        " of their 95 % intervals covered"
-    ]
-
-
-def _first_stage_warnings(fit: Fit) -> list[str]:
-    """Where a release in stages was asked for what only its first stage can answer."""
-    option = only_of_moments(fit.releases[0].family, fit.options)
-    shares = [each.stages[0].mu ** 2 / each.privacy.mu**2 for each in fit.releases if len(each.stages) > 1]
-    if option is None or not shares:
-        return []
-    return [
-        f"later stages did not measure {option}={fit.options[option]!r}: only the first is used, {max(shares):.0%} of"
-        f" the budget; leave {option} out, or ask for a release with stages=1"
-    ]
-
-
-def _size_warnings(release: Release) -> list[str]:
-    """Where the normal approximation of the sums is doubtful."""
-    dimension = release.design.dimension
-    if release.num_rows < 20 * (dimension + 1):
-        return [f"{release.num_rows} rows for {dimension} columns: the normal approximation of the sums is doubtful"]
-    total = {(block.y_power, block.degree): block.values for block in release.blocks}.get((1, 0))
-    if total is None or release.family == "linear":
-        return []
-    if release.family == "poisson":
-        events, what = float(total[0]), "events were counted"
-    else:
-        events, what = (release.num_rows - abs(float(total[0]))) / 2, "rows have the rarer outcome"
-    if events < 10 * (dimension + 1):
-        return [f"about {max(events, 0):.0f} {what}: the normal approximation of the sums is doubtful"]
-    return []
 
 
 def _prior_facts(prior: Prior) -> dict[str, Any]:

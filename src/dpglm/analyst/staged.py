@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, check_same_model, from_shared
+from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, by_dataset, check_same_model, from_shared
 from dpglm.analyst.looks import (
     FirstLook,
     Knowledge,
@@ -199,7 +199,7 @@ def staged_model(
     names = groups[0][0].design.coefficient_names
     for group in groups:
         _check(group, names)
-    datasets = [_by_dataset(group) for group in groups]
+    datasets = [[_leading_first(members) for members in by_dataset(group)] for group in groups]
     if firsts is None:
         columns = zip(*datasets, strict=True)
         firsts = list(zip(*(first_looks(column) for column in columns), strict=True))
@@ -216,13 +216,9 @@ def staged_model(
     return StagedShape(names, prior_of(prior, names), len(datasets[0])), tables, stddevs
 
 
-def _by_dataset(group: Sequence[Release]) -> list[tuple[Release, ...]]:
-    """The releases of each dataset. One that was looked at in stages comes first: it leads."""
-    found: dict[str, list[Release]] = {}
-    for release in group:
-        found.setdefault(release.dataset_id, []).append(release)
-    return [tuple(sorted(members, key=lambda each: -each.stages[-1].mu * (len(each.stages) > 1)))
-            for members in found.values()]  # fmt: skip
+def _leading_first(members: Sequence[Release]) -> tuple[Release, ...]:
+    """Of the releases of a dataset the one in stages whose last look costs most leads."""
+    return tuple(sorted(members, key=lambda each: -each.stages[-1].mu * (len(each.stages) > 1)))
 
 
 def _check(group: Sequence[Release], names: tuple[str, ...]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
-from dpglm.analyst.result import UNITS, WANTED_ESS, Fit, import_arviz
+from dpglm.analyst.result import UNITS, Fit, import_arviz
 from dpglm.report.effects import Effect, all_effects, reference_point
 from dpglm.schema import Level
 
