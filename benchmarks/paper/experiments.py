@@ -22,6 +22,8 @@ COVERAGE_EPSILONS = (0.1, 0.3, 1.0)
 NORMS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 SIGNIFICANCE_SLOPES = (0.0, 0.0, 0.5, 1.0, 2.0)
 SIGNIFICANCE_SIZES, SIGNIFICANCE_EPSILONS = (1_000, 4_000, 16_000), (0.1, 0.3, 1.0, 3.0)
+# The paper's prior of logistic slopes, with its bound: three times the squared norm of the synthetic ones.
+SPHERE = Reading(largest_squared_norm=3 * 1.15)
 POISSON = Reading(link="softplus", dispersion=1.0, slopes=1.0)  # the paper's link and prior
 OFF_CENTRE = {"intercept": -1.0, "means": np.array([0.4, -0.3, 0.2])}
 
@@ -63,6 +65,7 @@ def experiments(folder: Path, size: Size, quick: bool = False, fetch: bool = Fal
                 found[name] = _one_table(name, table, REAL_EPSILONS, size.repetitions)
     tables = [synthetic(number) for number in range(size.repetitions)]
     found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, Reading(), staged=True)
+    found["synthetic_sphere"] = _in_a_ball(tables, size.synthetic_epsilons)
     tables = [counts(number) for number in range(size.count_repetitions)]
     epsilons = COUNT_EPSILONS[-2:] if quick else COUNT_EPSILONS
     found["counts"] = _many_tables("counts", tables, epsilons, POISSON, staged=False)
@@ -100,6 +103,22 @@ def _many_tables(
     cells = _methods(name, tables * len(epsilons), conditions, reading, rest, staged)
     first = Cell(name, "non_private", tables, [{}] * len(tables), reading)
     return Experiment((first, *cells), (f"tuning_{name}", tables[0], tuple(epsilons), reading))
+
+
+def _in_a_ball(tables: list[Table], epsilons: Sequence[float]) -> Experiment:
+    """The synthetic tables again, with the prior that the paper gives logistic slopes."""
+    conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in tables]
+    reference = list(range(len(tables))) * len(epsilons)
+    readings = {
+        "dpglm": SPHERE,
+        "paper_blocks": replace(SPHERE, statistics="paper", allocation="equal"),
+        "staged": replace(SPHERE, stages="auto"),
+    }
+    cells = [
+        Cell("synthetic_sphere", method, tables * len(epsilons), conditions, reading, reference, None, 2)
+        for method, reading in readings.items()
+    ]
+    return Experiment((Cell("synthetic_sphere", "non_private", tables, [{}] * len(tables), SPHERE), *cells))
 
 
 def _methods(

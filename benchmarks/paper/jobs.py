@@ -62,9 +62,9 @@ class PosteriorJob:
         return result | {"divergences": sampled.divergences, "draws": np.array(made), "steps": sampled.steps}
 
     def _sketch(self, free: np.ndarray) -> Result:
-        """Of the coefficients; with a normal prior they are the first of the free values."""
+        """Of the coefficients."""
         if self.staged is None:
-            return _as_arrays(Sketches.of(free[..., : len(self.model.names)]))
+            return _as_arrays(Sketches.of(_coefficients(self.model, free)))
         from dpglm.analyst.staged import staged_draws
 
         each = zip(self.staged, free, strict=True)
@@ -144,6 +144,13 @@ class TuningJob:
 def temperatures(noise: np.ndarray, grid: np.ndarray, rows: int) -> np.ndarray:
     """Variance of privacy's noise over that of Langevin dynamics at the first step, (noise, settings)."""
     return grid[:, 0] * (noise[:, None] * grid[:, 1] / (2 * rows**-0.5)) ** 2
+
+
+def _coefficients(model: Any, free: np.ndarray) -> np.ndarray:
+    """Of free values, (..., size)."""
+    count = len(model.names)
+    constrain = jax.jit(jax.vmap(lambda point: model.prior.constrain(model.names, point)[0]))
+    return np.asarray(constrain(free[..., :count].reshape(-1, count))).reshape(*free.shape[:-1], count)
 
 
 Job = PosteriorJob | ChainJob | TuningJob

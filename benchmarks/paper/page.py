@@ -146,6 +146,10 @@ def _curves(study: Study, drawn: list[str]) -> str:
             parts += [f"![Distribution functions and distances, {name}](experiments_{name}.png)\n",
                       "The first table; the dotted line is the true value. Right: distances over ε, with standard"
                       " errors.\n"]  # fmt: skip
+        if name == "synthetic" and study.of("synthetic_sphere"):
+            parts += ["The same tables and releases with the prior that the paper gives logistic slopes: a standard"
+                      " normal held in a ball, here of three times the true squared norm. The non-private posterior"
+                      " has it too.\n", *_table(study, "synthetic_sphere", COLUMNS), ""]  # fmt: skip
     if study.of("counts_log"):
         parts += ["Stages have the log link, so in stages the same tables are compared with the non-private posterior"
                   " of that link, from the ε on at which the rule takes stages.\n",

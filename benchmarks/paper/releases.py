@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpglm.analyst.looks import first_looks
-from dpglm.analyst.priors import NormalPrior
+from dpglm.analyst.priors import NormalPrior, SphericalPrior
 from dpglm.custodian.build import add_stages, noisy_moments
 from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
 from dpglm.custodian.stages import Plan, plan_stages
@@ -34,9 +34,12 @@ class Reading:
     link: str | None = None
     dispersion: float | None = None
     slopes: float = NormalPrior().slopes  # prior standard deviation
+    largest_squared_norm: float | None = None  # the paper's prior, with this public bound, in place of the normal one
 
     @property
-    def prior(self) -> NormalPrior:
+    def prior(self) -> NormalPrior | SphericalPrior:
+        if self.largest_squared_norm is not None:
+            return SphericalPrior(self.largest_squared_norm)
         return NormalPrior(slopes=self.slopes)
 
     def options(self, staged: bool) -> dict[str, Any]:

@@ -114,6 +114,14 @@ def _falls(study: Study) -> list[Verdict]:
             f"{own} (synthetic, ε ≥ {FROM_EPSILON:g})", [line for line in product if line["epsilon"] >= FROM_EPSILON]
         ),
         _fall(f"{own} (synthetic, from ε = 0.001 on)", product),
+        _fall(
+            "the same with the paper's prior (synthetic, from ε = 0.001 on)",
+            _product(study, ("staged", "dpglm"), "synthetic_sphere"),
+        ),
+        _fall(
+            "the paper's model, its blocks and prior: the same (synthetic, from ε = 0.001 on)",
+            study.of("synthetic_sphere", "paper_blocks"),
+        ),
         _fall("dpglm in one stage: the same (counts, ε from 0.1 to 1.1)", study.of("counts", "dpglm")),
         _fall(
             "dpglm in stages: the same (counts with the log link, ε from 0.5 to 10)", study.of("counts_log", "staged")

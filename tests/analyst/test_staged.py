@@ -308,16 +308,9 @@ def test_centring_follows_from_the_noisy_stages_alone(release):
 @pytest.mark.parametrize(("family", "left"), [("logistic", 0.4), ("poisson", 0.65), ("linear", 0.4)])
 def test_bounds_grow_and_the_noise_of_every_block_vanishes_beside_the_rows(family, left):
     """The score's square is the one that a bound growing too fast would never let see the variance of the scores."""
-    known = looks.Knowledge(
-        first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
-        shift=np.zeros(3), information=np.eye(3), centre=np.zeros(3), covariance=np.eye(3), mean_weight=0.2,
-        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0, 1.0),
-    )  # fmt: skip
     bounds, shares = [], []
     for rows in (10**4, 10**6, 10**8):
-        design = build_design("y ~ dose + arm", schema(family, rows), family)
-        release = SimpleNamespace(design=design, num_rows=rows, privacy=SimpleNamespace(mu=0.7))
-        centring = looks.next_centring(release, known, 0.5)
+        centring = some_centring(family, rows, 0.5)
         noise = centred_noise(0.5, 3, information_share(rows, 3, last=True))
         bounds.append((centring.score_bound, centring.information_bound))
         deviations = noise.score * centring.score_bound, noise.information * centring.information_bound
@@ -326,6 +319,26 @@ def test_bounds_grow_and_the_noise_of_every_block_vanishes_beside_the_rows(famil
         shares.append((deviations[0] / math.sqrt(rows), deviations[1] / rows, square / rows))
     assert np.all(np.diff(bounds, axis=0) > 0)
     assert np.all(np.divide(shares[1:], shares[:-1]) < left)  # with a hundred times the rows
+
+
+def test_linear_residuals_are_clipped_tightly_only_where_the_signal_is_small():
+    clips = [some_centring("linear", 2_000, mu).clip for mu in (0.001, 0.04, 0.3, 1.0, 3.0)]
+    assert clips == sorted(clips)
+    assert clips[0] == pytest.approx(2 * math.sqrt(0.8))  # never less: what is left of a residual must still tell
+    assert clips[1] < 2.1
+    assert clips[3] > 3.2
+
+
+def some_centring(family, rows, mu):
+    """Where a stage that may cost mu would look from, on a table of so many rows of which little is known."""
+    known = looks.Knowledge(
+        first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
+        shift=np.zeros(3), information=np.eye(3), centre=np.zeros(3), covariance=np.eye(3), mean_weight=0.2,
+        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0, 1.0),
+    )  # fmt: skip
+    design = build_design("y ~ dose + arm", schema(family, rows), family)
+    release = SimpleNamespace(design=design, num_rows=rows, privacy=SimpleNamespace(mu=1.4 * mu))
+    return looks.next_centring(release, known, mu)
 
 
 def test_an_odd_shape_is_equal_to_itself_only():

@@ -40,9 +40,10 @@ CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical 
 _WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
-_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 2.5, "linear": 2.8}
+_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 2.5, "linear": 0.8}
 _LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.8, "linear": 4.2}
 _LEVERAGE_POWER = {"logistic": 0.25, "poisson": 0.2, "linear": 0.125}
+_TWICE_THE_POWER_BELOW = {"logistic": 0.0, "poisson": 0.0, "linear": 0.1}
 _INFORMATION_LEVERAGE = 10.0  # the same for the information, at a signal N mu^2 / D of 360
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
@@ -151,8 +152,10 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
     # Squared residual range over its weight: what a row of average leverage may contribute.
     per_row = 1 / known.mean_weight if family == "logistic" else CLIP**2 * dispersion
     noise = 4 * size * per_row / dispersion / (mu * mu * rows)
-    growth = (rows / 40_000 / noise) ** _LEVERAGE_POWER[family]
-    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * growth)
+    relative = rows / 40_000 / noise
+    if relative < _TWICE_THE_POWER_BELOW[family]:
+        relative *= relative / _TWICE_THE_POWER_BELOW[family]
+    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * relative ** _LEVERAGE_POWER[family])
     clip = CLIP * math.sqrt(leverage / 4)
     if family != "logistic":
         per_row = clip**2 * dispersion
