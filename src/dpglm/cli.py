@@ -5,6 +5,7 @@ Results go to standard output, errors and progress to standard error. The help t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -332,6 +333,7 @@ def _points(given: list[str] | None) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     """The program: one line on standard error and a non-zero exit for every mistake."""
     gc.set_threshold(100_000)  # imports make many objects, and none of them is garbage
+    atexit.register(gc.freeze)  # nor need Python look for garbage in them as it ends
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code: Any = app(args=given or ["--help"], prog_name="dpglm", standalone_mode=False)
