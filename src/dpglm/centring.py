@@ -124,13 +124,13 @@ def residual_table(family: str, spread: float, clip: float, response_range: tupl
         mean = 1 / (1 + np.exp(-u))
         return _table(u, mean, mean * (1 - mean), np.zeros(_POINTS), np.ones(_POINTS))
     if family == "linear":
-        from scipy.stats import norm
+        from scipy.special import ndtr
 
         # Scores are residuals over their variance. A clipped normal error keeps mean zero.
         reach = 2 * (high - low)
         u = np.linspace(low - reach, high + reach, _POINTS)
         half_width = clip * math.sqrt(spread)
-        weight = np.full(_POINTS, (2 * norm.cdf(clip) - 1) / spread)
+        weight = np.full(_POINTS, (2 * ndtr(clip) - 1) / spread)
         return _table(u, u / spread, weight, (u - half_width) / spread, (u + half_width) / spread)
     u = np.linspace(math.log(_SMALLEST_MEAN), math.log(high), _POINTS)
     mu = np.exp(u)
@@ -154,12 +154,14 @@ def _table(u: Floats, mean: Floats, weight: Floats, low: Floats, high: Floats) -
 
 def _clipped_count_mean(mu: Floats, cap: Floats, dispersion: float, largest: int) -> Floats:
     """E[min(y, cap)] of a negative binomial with variance dispersion times mean: the sum of P(y > j) for j < cap."""
-    from scipy.stats import nbinom, poisson
-
     counts = np.arange(largest + 1)
     if dispersion < 1 + 1e-6:
-        beyond = poisson.sf(counts, mu[:, None])
+        from scipy.special import pdtrc
+
+        beyond = pdtrc(counts, mu[:, None])
     else:
+        from scipy.stats import nbinom
+
         beyond = nbinom.sf(counts, mu[:, None] / (dispersion - 1), 1 / dispersion)
     whole = np.minimum(np.floor(cap).astype(np.intp), largest)
     sums = np.concatenate([np.zeros((len(mu), 1)), np.cumsum(beyond, axis=1)], axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpglm.analyst import programs
+from dpglm.analyst import looks, programs
 from dpglm.analyst.model import ModelShape, TableShape
 from dpglm.analyst.outcomes import outcome_of
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
-from dpglm.analyst.programs import described, kept_program
+from dpglm.analyst.programs import described, kept_array, kept_program, loading_ahead
 from dpglm.blocks import BlockShape
 
 MATRIX = np.array([[2.0, 0.3], [0.3, 1.0]])
@@ -187,6 +188,109 @@ def test_new_processes_find_lapack_and_do_not_disturb_each_other(folder: Path) -
     assert [one.communicate(timeout=120)[0] for one in started] == ["6.0 12.0 traced 1\n"] * 3
     assert process() == "6.0 12.0 traced 0\n"
     assert len(list(folder.iterdir())) == 1
+
+
+@pytest.fixture
+def new_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Forget which programs were met; a list that grows with the name of the thread that loads one."""
+    loaded = programs._loaded
+
+    def forget() -> list[str]:
+        threads: list[str] = []
+
+        def watched(content: bytes) -> Any:
+            threads.append(threading.current_thread().name)
+            return loaded(content)
+
+        monkeypatch.setattr(programs, "_loaded", watched)
+        monkeypatch.setattr(programs, "_met", set())
+        monkeypatch.setattr(programs, "_ahead", {})
+        return threads
+
+    return forget
+
+
+def test_programs_of_earlier_fits_are_loaded_by_other_threads(new_process: Callable[[], list[str]]) -> None:
+    for kind, elsewhere in (("a fit", 0), ("a fit", 2), ("another fit", 0), ("another fit", 2)):
+        threads = new_process()
+        with loading_ahead(kind):
+            check(int(kind == "a fit" and not elsewhere))
+            check(int(kind == "a fit" and not elsewhere), times=3)
+        assert sum(name != "MainThread" for name in threads) == elsewhere
+        with loading_ahead(kind):  # none is loaded twice
+            pass
+        assert sum(name != "MainThread" for name in threads) == elsewhere
+        assert not programs._ahead
+
+
+def test_a_fit_that_takes_another_program_adds_it(new_process: Callable[[], list[str]]) -> None:
+    for many in (1, 2, 3):
+        threads = new_process()
+        with loading_ahead("a fit"):
+            for times in range(1, many + 1):
+                check(int(times == many), times=times)
+        assert sum(name != "MainThread" for name in threads) == many - 1
+
+
+def test_what_cannot_be_loaded_ahead_is_made_anew(folder: Path, new_process: Callable[[], list[str]]) -> None:
+    new_process()
+    with loading_ahead("a fit"):
+        check(1)
+        check(1, times=3)
+    first, second = (file for file in folder.iterdir() if file.name.startswith("root"))
+    first.unlink()
+    second.write_bytes(b"no program at all")
+    new_process()
+    with loading_ahead("a fit"):
+        check(1)
+        check(1, times=3)
+    (file,) = (file for file in folder.iterdir() if file.name.startswith("loading"))
+    file.write_bytes(b"no names")
+    with loading_ahead("a fit"):
+        check(0)
+
+
+def test_a_fit_that_fails_leaves_no_names(folder: Path, new_process: Callable[[], list[str]]) -> None:
+    new_process()
+
+    @loading_ahead("a fit")
+    def failing() -> None:
+        check(1)
+        raise ValueError("stopped")
+
+    with pytest.raises(ValueError, match="stopped"):
+        failing()
+    assert [file.name.split("-")[0] for file in folder.iterdir()] == ["root"]
+
+
+def test_an_array_is_made_once_for_all_processes(folder: Path) -> None:
+    made: list[int] = []
+
+    @kept_array
+    def thirds(count: int) -> Any:
+        made.append(count)
+        return np.arange(count) / 3
+
+    for count in (5, 5, 6, 5):
+        np.testing.assert_array_equal(thirds(count), np.arange(count) / 3)
+    assert made == [5, 6]
+    for file in folder.iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    np.testing.assert_array_equal(thirds(5), np.arange(5) / 3)
+    assert made == [5, 6, 5]
+
+
+@pytest.mark.parametrize("dimension", [1, 5, 40])
+def test_points_of_a_staged_release_are_the_same_from_a_file(folder: Path, dimension: int) -> None:
+    """Centrings are public and depend on every bit of them."""
+    from scipy.stats import norm, qmc
+
+    expected = norm.ppf(np.clip(qmc.Sobol(dimension, seed=1).random(2**11), 1e-9, 1 - 1e-9))
+    for _ in range(2):
+        looks._normal_points.cache_clear()
+        np.testing.assert_array_equal(looks._normal_points(dimension), expected)
+    assert [file.name.split("-")[0] for file in folder.iterdir()] == ["normal_points"]
+    looks._normal_points.cache_clear()
 
 
 def model(**changes: Any) -> ModelShape:

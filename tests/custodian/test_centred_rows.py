@@ -377,6 +377,21 @@ def test_the_largest_residual_covers_every_outcome_between_the_points_of_the_tab
             assert (np.maximum(high - mean, mean - low) <= largest + 1e-12 * scale).all()
 
 
+def test_the_table_is_to_the_last_bit_that_of_scipys_distributions() -> None:
+    """Which take long to import; but integers of a release depend on every bit."""
+    from scipy.stats import norm, poisson
+
+    table = residual_table("linear", 0.3, 4.3, (-1, 1))
+    np.testing.assert_array_equal(table.weight, (2 * norm.cdf(4.3) - 1) / 0.3)
+    table = residual_table("poisson", 1.0, 4.3, (0, 40))
+    mu = np.exp(np.linspace(math.log(1e-3), math.log(40), len(table.mean)))
+    whole = np.floor(table.high).astype(int)
+    beyond = poisson.sf(np.arange(41), mu[:, None])
+    sums = np.concatenate([np.zeros((len(mu), 1)), np.cumsum(beyond, axis=1)], axis=1)
+    rows = np.arange(len(mu))
+    np.testing.assert_array_equal(table.mean, sums[rows, whole] + (table.high - whole) * beyond[rows, whole])
+
+
 # Sensitivity over real rows
 
 

@@ -19,7 +19,7 @@ from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
-from dpglm.analyst.programs import kept_program
+from dpglm.analyst.programs import kept_program, loading_ahead
 from dpglm.analyst.result import Diagnostics, Fit, FitWarning, import_arviz
 from dpglm.analyst.sampler import (
     WARMUP,
@@ -148,8 +148,14 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
         )
     use_compilation_cache()
     in_stages = any(len(release.stages) > 1 for group in groups for release in group)
-    if in_stages and only_of_moments(groups[0][0].family, asked.options) is None:
-        return fit_staged(groups, asked)
+    in_stages &= only_of_moments(groups[0][0].family, asked.options) is None
+    models = [(release.family, release.design.coefficient_names) for release in groups[0]]
+    with loading_ahead(models, len(groups), in_stages, asked.options, asked.method, asked.draws, asked.chains):
+        return fit_staged(groups, asked) if in_stages else _fit_moments(groups, asked)
+
+
+def _fit_moments(groups: Sequence[tuple[Release, ...]], asked: Asked) -> list[Fit]:
+    """From the first stages alone."""
     assembled = [assemble(group, prior=asked.prior, **asked.options) for group in groups]
     shape, data = assembled[0][0], [each for _, each in assembled]
     for group, (other, _) in zip(groups, assembled, strict=True):

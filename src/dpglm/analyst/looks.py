@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
 from dpglm.analyst.priors import NormalPrior
-from dpglm.analyst.programs import kept_program
+from dpglm.analyst.programs import kept_array, kept_program
 from dpglm.analyst.sampler import find_modes, use_compilation_cache
 from dpglm.centring import Centring, ResidualTable, residual_table
 from dpglm.formula import Design
@@ -336,11 +336,13 @@ def _pseudo_rows(mean: Floats, covariance: Floats, design: Design) -> Floats:
 
 
 @lru_cache(maxsize=16)
+@kept_array  # scipy.stats takes as long to import as a small model to sample
 def _normal_points(dimension: int) -> Floats:
-    from scipy.stats import norm, qmc
+    from scipy.special import ndtri
+    from scipy.stats.qmc import Sobol
 
-    uniform = qmc.Sobol(dimension, seed=1).random(_PREDICTED_ROWS)
-    return np.asarray(norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9)))
+    uniform = Sobol(dimension, seed=1).random(_PREDICTED_ROWS)
+    return np.asarray(ndtri(np.clip(uniform, 1e-9, 1 - 1e-9)))
 
 
 def _prior_precision(design: Design) -> Floats:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import pickle
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial, wraps
 from importlib.metadata import version
@@ -26,8 +29,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 import dpglm
 
@@ -35,6 +38,12 @@ _PARTS_OF_A_PROCESSOR = ("model name", "flags", "Features", "CPU part")
 _CHECKSUM_SIZE = 32
 _KEPT_UNUSED = 30 * 24 * 3600.0  # seconds until a file that nobody has read is removed
 _NOT_KEPT = b"not kept"  # in place of a program that JAX cannot write
+_LOADERS = 2  # threads: two of a fit's programs are large
+
+# Names of files: programs that this process has met, those that a thread is loading, those that the present fit took.
+_met: set[str] = set()
+_ahead: dict[str, Future[Any]] = {}
+_taken: ContextVar[list[str] | None] = ContextVar("_taken", default=None)
 
 Result = TypeVar("Result")
 
@@ -46,6 +55,14 @@ def cache_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+def _folder() -> Path | None:
+    """Where programs are, if they are kept."""
+    folder = cache_folder()
+    if folder is None or jax.default_backend() != "cpu" or jax.device_count() > 1:
+        return None
+    return folder / "programs"
+
+
 def kept_program(function: Callable[..., Result]) -> Callable[..., Result]:
     """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position."""
     jitted = jax.jit(function, static_argnums=0)
@@ -53,8 +70,8 @@ def kept_program(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @wraps(function)
     def call(shape: Any, *arrays: Any) -> Any:
-        folder = cache_folder()
-        if folder is None or jax.default_backend() != "cpu" or jax.device_count() > 1:
+        folder = _folder()
+        if folder is None:
             return jitted(shape, *arrays)
         leaves, tree = jax.tree.flatten(arrays)
         sizes = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
@@ -64,8 +81,60 @@ def kept_program(function: Callable[..., Result]) -> Callable[..., Result]:
                 name = _file_name(function, described(shape), str(tree), repr(sizes))
             except _ForeignObjectError:
                 return jitted(shape, *arrays)
-            ready[key] = _kept(folder / "programs" / name, jitted, shape, arrays) or partial(jitted, shape)
+            ready[key] = _kept(folder / name, jitted, shape, arrays) or partial(jitted, shape)
         return ready[key](*arrays)
+
+    return call
+
+
+@contextlib.contextmanager
+def loading_ahead(*facts: object) -> Iterator[None]:
+    """Around a fit: other threads load the programs that earlier fits of this kind took, before it asks for them.
+
+    ``facts`` tell kinds apart, roughly: at worst a program is loaded in vain. Which ones were taken is kept in a file
+    of its own. Loading leaves Python to the others: imports and the search for the mode go on meanwhile.
+    """
+    folder = _folder()
+    if folder is None:
+        yield
+        return
+    path = folder / _file_name(loading_ahead, repr(facts))
+    known = (_read(path) or b"").decode().split()
+    wanted = [name for name in known if name not in _met]
+    if wanted:
+        _met.update(wanted)
+        wanted.sort(key=lambda name: -_size(folder / name))
+        threads = ThreadPoolExecutor(_LOADERS)
+        _ahead.update({name: threads.submit(_load, folder / name) for name in wanted})
+        threads.shutdown(wait=False)  # they end when all is loaded
+        _load_lapack()
+    before = _taken.set([])
+    try:
+        yield
+        new = [name for name in _taken.get() or () if name not in known]
+    finally:
+        _taken.reset(before)
+    if new:
+        _write(path, "\n".join([*known, *new]).encode())
+
+
+def kept_array(function: Callable[..., npt.NDArray[np.float64]]) -> Callable[..., npt.NDArray[np.float64]]:
+    """An array that follows from a few plain values, kept as the programs are: for what is slow to import."""
+
+    @wraps(function)
+    def call(*values: int | float | str) -> npt.NDArray[np.float64]:
+        folder = cache_folder()
+        if folder is None:
+            return function(*values)
+        path = folder / "programs" / _file_name(function, repr(values))
+        content = _read(path)
+        if content is not None:
+            return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+        array = function(*values)
+        stream = io.BytesIO()
+        np.save(stream, array)
+        _write(path, stream.getvalue())
+        return array
 
     return call
 
@@ -117,10 +186,15 @@ def _processor() -> list[str]:
 
 def _kept(path: Path, jitted: Any, shape: Any, arrays: tuple[Any, ...]) -> Callable[..., Any] | None:
     """The program in a file, or a new one that is written there; None where JAX cannot write it."""
-    content = _read(path)
-    if content is not None:
-        with contextlib.suppress(Exception):  # whatever it is: the program is made anew
-            return None if content == _NOT_KEPT else _loaded(content)
+    _met.add(path.name)
+    taken = _taken.get()
+    if taken is not None:
+        taken.append(path.name)
+    with contextlib.suppress(Exception):  # whatever it is: the program is made anew
+        loading = _ahead.pop(path.name, None)
+        loaded: Callable[..., Any] | None = _load(path) if loading is None else loading.result()
+        _load_lapack()
+        return loaded
     with _without_jax_cache():  # a program that JAX read from there cannot be written (jaxlib 0.10)
         program: Callable[..., Any] = jitted.lower(shape, *arrays).compile()
     _write(path, _content(program, arrays))
@@ -139,10 +213,17 @@ def _content(program: Any, arrays: tuple[Any, ...]) -> bytes:
     return _NOT_KEPT
 
 
+def _load(path: Path) -> Callable[..., Any] | None:
+    """The program in a file, None for one that is not kept; an error where there is none that can be used."""
+    content = _read(path)
+    if content is None:
+        raise FileNotFoundError(path)
+    return None if content == _NOT_KEPT else _loaded(content)
+
+
 def _loaded(content: bytes) -> Callable[..., Any]:
     from jax.experimental.serialize_executable import deserialize_and_load
 
-    _load_lapack()
     program: Callable[..., Any] = deserialize_and_load(*pickle.loads(content))
     return program
 
@@ -150,7 +231,7 @@ def _loaded(content: bytes) -> Callable[..., Any]:
 @lru_cache(maxsize=1)
 def _load_lapack() -> None:
     """JAX looks for LAPACK when it lowers a program that calls it: a loaded program would call what is not there."""
-    jax.jit(jnp.linalg.cholesky).lower(np.eye(2))
+    jax.jit(jax.lax.linalg.cholesky).lower(np.eye(2))
 
 
 @contextlib.contextmanager
@@ -176,6 +257,10 @@ def _read(path: Path) -> bytes | None:
         return None
     checksum, content = stored[:_CHECKSUM_SIZE], stored[_CHECKSUM_SIZE:]
     return content if checksum == _checksum(path, content) else None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _write(path: Path, content: bytes) -> None:
