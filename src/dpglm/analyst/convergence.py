@@ -58,9 +58,14 @@ def _ranks(values: Floats) -> Floats:
     >>> _ranks(np.array([0.3, 0.1, 0.3, 0.2]))
     array([3.5, 1. , 3.5, 2. ])
     """
-    ordered = np.sort(values)
-    below, up_to = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
-    return np.where(np.isnan(values), np.nan, (below + up_to + 1) / 2)
+    order = np.argsort(values)
+    ordered = values[order]
+    new = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.flatnonzero(new)
+    means = (first + np.append(first[1:], len(values)) + 1) / 2  # of the ranks of each value
+    ranks = np.empty(len(values))
+    ranks[order] = means[np.cumsum(new) - 1]
+    return np.where(np.isnan(values), np.nan, ranks)
 
 
 def _effective_size(draws: Floats) -> Floats:

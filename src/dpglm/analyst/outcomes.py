@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.custom_derivatives import SymbolicZero
-from jax.scipy.special import ndtr
+from jax.scipy.special import erf, ndtr
 
 from dpglm.analyst.smoothing import SmoothingPlan, normal_derivatives, smoothed
 from dpglm.errors import InputError
@@ -161,7 +161,7 @@ def _two_levels(row: jax.Array, one: jax.Array, largest_q: int) -> jax.Array:
 
 def _one_row(largest_j: int) -> jax.Array:
     """The table's row of h = 1: (1, 0, 0, ...)."""
-    return jnp.zeros(largest_j + 1).at[0].set(1.0)
+    return jnp.asarray(np.eye(1, largest_j + 1)[0])
 
 
 def _logistic_moments(_: Outcome, u: jax.Array, __: jax.Array, largest_q: int) -> jax.Array:
@@ -206,7 +206,7 @@ def _probit_row(mean: jax.Array, variance: jax.Array, largest_j: int, scale: _Nu
     """y = sign of u + N(0, scale^2), hence E[y] = 2 Phi(mean / sd) - 1 with sd^2 = scale^2 + variance."""
     sd = jnp.sqrt(scale**2 + variance)
     densities = normal_derivatives(mean / sd, sd, largest_j)
-    return jnp.stack([2 * ndtr(mean / sd) - 1, *(2 * density for density in densities)])
+    return jnp.stack([erf(mean / sd / math.sqrt(2)), *(2 * density for density in densities)])
 
 
 def _probit_integrals(
