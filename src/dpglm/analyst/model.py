@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dpglm.analyst.likelihood import log_likelihood
 from dpglm.analyst.oracle import numeric_moments
 from dpglm.analyst.outcomes import Outcome, outcome_integrals
-from dpglm.analyst.priors import Prior
+from dpglm.analyst.priors import NormalPrior, Prior, SphericalPrior
 from dpglm.blocks import BlockShape
 
 Array = jax.Array
@@ -31,6 +31,7 @@ Array = jax.Array
 # log(spread - 1) of counts and log(spread) of a linear outcome: normal with these means and standard deviations.
 _LOG_SPREAD_PRIOR = {"poisson": (0.0, 1.5), "linear": (-2.3, 1.5)}
 _LKJ_CONCENTRATION = 2.0
+_LARGEST_SMALL = 8  # predictors
 _NUMERIC_POINTS = 2**11  # quasi-random rows a likelihood of moments="numeric"
 
 
@@ -91,6 +92,15 @@ class ModelShape:
     @property
     def size(self) -> int:
         return len(self.names) + int(self.has_spread) + sum(table.size for table in self.tables)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a batch of points is best computed in lanes (lanes.py): small arrays throughout, none of counts."""
+        return (
+            self.moments != "numeric"
+            and isinstance(self.prior, NormalPrior | SphericalPrior)
+            and all(t.dimension <= _LARGEST_SMALL and t.outcome.family_name != "poisson" for t in self.tables)
+        )
 
     def log_density(self, data: Sequence[TableData], free: Array) -> Array:
         """Log posterior density of the free vector, up to a constant."""

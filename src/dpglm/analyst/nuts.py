@@ -4,6 +4,9 @@ A tree is built leaf by leaf, and each turn of the loop is one step of a chain: 
 one's larger tree, and the compiler sees the likelihood once. Multinomial weights as in Betancourt (2017), the iterative
 U-turn check as in NumPyro (Phan, Pradhan & Jankowiak 2019).
 
+All chains step at once, and are the last axis of every array: numbers are (chains,), vectors (size, chains). Inner
+loops then run over contiguous chains, and what holds for a chain applies to its vectors as it is.
+
 The steps are split (Shahbaba, Lan, Johnson & Neal 2014): motion under a reference normal is a rotation, followed
 exactly, and only what the density adds to it is a kick. A posterior that is nearly normal is then crossed in three
 steps, where leapfrog needs seven; far from normal, or with small steps, the two are alike. Step size and reference are
@@ -24,7 +27,7 @@ T = TypeVar("T")
 LARGEST_DEPTH = 8
 _LARGEST_ENERGY_ERROR = 1000.0
 
-Potential = Callable[[Array], tuple[Array, Array]]  # energy and gradient at a position
+Potential = Callable[[Array], tuple[Array, Array]]  # energies and gradients at positions
 
 
 class Point(NamedTuple):
@@ -81,7 +84,6 @@ class _Tree(NamedTuple):
     half_proposal: Point
     half_log_weight: Array
     half_momentum_sum: Array
-    checkpoints: Array  # (depth, 2, size): momenta, and sums up to there, of leaves that open a subtree
 
 
 class Trace(NamedTuple):
@@ -94,31 +96,38 @@ class Trace(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A chain at work: transitions done, and steps made."""
+    """Chains at work: transitions done, and steps made."""
 
     tree: _Tree
+    checkpoints: Array  # (depth, 2, size, chains): momenta, and sums up to there, of leaves that open a subtree
     trace: Trace
     done: Array
     steps: Array
 
 
 class Randomness(NamedTuple):
-    """Momenta of all transitions to come, and a key for what each step draws."""
+    """Momenta of all transitions to come, and keys for what each step draws."""
 
     momenta: Array
-    key: Array
+    keys: Array
 
 
-def begin(start: Point, key: Array, reference: Reference, capacity: int) -> tuple[Loop, Randomness]:
-    """A chain before its next transitions, at most ``capacity`` of them."""
-    size = start.position.shape[0]
-    momentum_key, side_key, step_key = jax.random.split(key, 3)
-    momenta = jax.random.normal(momentum_key, (capacity + 1, size)) / jnp.sqrt(reference.variance)
-    numbers = jnp.zeros(capacity)
-    empty = Trace(jnp.zeros((capacity, size)), numbers, numbers.astype(bool), numbers.astype(jnp.int32))
-    tree = _new_tree(start, momenta[0], reference.variance, jax.random.bernoulli(side_key))
-    none = jnp.zeros((), jnp.int32)
-    return Loop(tree, empty, none, none), Randomness(momenta, step_key)
+def begin(start: Point, keys: Array, reference: Reference, capacity: int) -> tuple[Loop, Randomness]:
+    """Chains before their next transitions, at most ``capacity`` of them."""
+    size, chains = start.position.shape
+
+    def drawn(key: Array) -> tuple[Array, Array, Array]:
+        momentum_key, side_key, step_key = jax.random.split(key, 3)
+        return jax.random.normal(momentum_key, (capacity + 1, size)), jax.random.bernoulli(side_key), step_key
+
+    normals, sides, step_keys = jax.vmap(drawn, out_axes=(-1, -1, 0))(keys)
+    momenta = normals / jnp.sqrt(reference.variance)
+    numbers = jnp.zeros((capacity, chains))
+    empty = Trace(jnp.zeros((capacity, size, chains)), numbers, numbers.astype(bool), numbers.astype(jnp.int32))
+    none = jnp.zeros(chains, jnp.int32)
+    tree = _new_tree(start, momenta[0], reference.variance, sides)
+    checkpoints = jnp.zeros((LARGEST_DEPTH, 2, size, chains))
+    return Loop(tree, checkpoints, empty, none, none), Randomness(momenta, step_keys)
 
 
 def turn(
@@ -129,21 +138,39 @@ def turn(
     reference: Reference,
     wanted: Array | int,
 ) -> Loop:
-    """One step of a chain, or none if it has made the transitions that are wanted.
+    """One step of each chain that has not made the transitions that are wanted.
 
     After a transition the tree is a new one, of a single point: the last draw.
     """
-    capacity = loop.trace.acceptance.shape[0]
-    uniforms = jax.random.uniform(jax.random.fold_in(randomness.key, loop.steps), (3,))
-    tree, ends, diverging = _add_leaf(potential, loop.tree, step_size, reference, uniforms)
+    uniforms = jax.vmap(_three_uniforms, out_axes=-1)(randomness.keys, loop.steps)
+    tree, checkpoints, ends, diverging = _add_leaf(
+        potential, loop.tree, loop.checkpoints, step_size, reference, uniforms
+    )
+    active = loop.done < wanted
+    ends = ends & active
     kept = Trace(tree.proposal.position, tree.acceptance / tree.leaves, diverging, tree.leaves)
-    here = ends & (jnp.arange(capacity) == loop.done)
-    trace = Trace(*(jnp.where(here.reshape(-1, *[1] * new.ndim), new, old)
-                    for new, old in zip(kept, loop.trace, strict=True)))  # fmt: skip
+    trace = _written(loop.trace, kept, ends, loop.done)
     done = loop.done + ends
-    fresh = _new_tree(tree.proposal, randomness.momenta[done], reference.variance, uniforms[2] < 0.5)
-    moved = Loop(_choose(ends, fresh, tree), trace, done, loop.steps + 1)
-    return _choose(loop.done < wanted, moved, loop)
+    momentum = jnp.take_along_axis(randomness.momenta, done[None, None], axis=0, mode="clip")[0]
+    fresh = _new_tree(tree.proposal, momentum, reference.variance, uniforms[2] < 0.5)
+    tree = _choose(active, _choose(ends, fresh, tree), loop.tree)
+    return Loop(tree, checkpoints, trace, done, loop.steps + 1)
+
+
+def _written(trace: Trace, kept: Trace, ends: Array, place: Array) -> Trace:
+    """The transitions that end, each at its place. Chains are seldom far apart: few places have to be gone through."""
+
+    def write(number: Array, trace: Trace) -> Trace:
+        here = ends & (place == number)
+        return Trace(*(old.at[number].set(jnp.where(here, new, old[number]))
+                       for new, old in zip(kept, trace, strict=True)))  # fmt: skip
+
+    first, last = jnp.min(jnp.where(ends, place, len(trace.acceptance))), jnp.max(jnp.where(ends, place, -1))
+    return cast("Trace", lax.fori_loop(first, last + 1, write, trace))
+
+
+def _three_uniforms(key: Array, step: Array) -> Array:
+    return jax.random.uniform(jax.random.fold_in(key, step), (3,))
 
 
 def _choose(condition: Array, yes: T, no: T) -> T:
@@ -152,22 +179,21 @@ def _choose(condition: Array, yes: T, no: T) -> T:
 
 
 def _new_tree(start: Point, momentum: Array, inverse_mass: Array, to_right: Array) -> _Tree:
-    """The trajectory of one point."""
+    """Trajectories of one point."""
     edge = Edge(start.position, momentum, start.gradient)
-    zero = jnp.zeros(())
-    none = jnp.zeros((), jnp.int32)
+    zero = jnp.zeros_like(start.energy)
+    none = zero.astype(jnp.int32)
     energy = start.energy + _kinetic(momentum, inverse_mass)
-    checkpoints = jnp.zeros((LARGEST_DEPTH, 2, momentum.shape[0]))
     return _Tree(
         edge, edge, start, zero, momentum, none, energy, zero, none,
-        to_right, none, start, -jnp.inf * jnp.ones(()), jnp.zeros_like(momentum), checkpoints,
+        to_right, none, start, zero - jnp.inf, jnp.zeros_like(momentum),
     )  # fmt: skip
 
 
 def _add_leaf(
-    potential: Potential, tree: _Tree, step_size: Array, reference: Reference, uniforms: Array
-) -> tuple[_Tree, Array, Array]:
-    """One step; returns the tree, whether the transition ends here, and whether it diverged."""
+    potential: Potential, tree: _Tree, checkpoints: Array, step_size: Array, reference: Reference, uniforms: Array
+) -> tuple[_Tree, Array, Array, Array]:
+    """One step; returns the trees, whether their transitions end here, and whether they diverged."""
     start = _choose(tree.to_right, tree.right, tree.left)
     step = jnp.where(tree.to_right, step_size, -step_size)
     kicked = start.momentum - step / 2 * (start.gradient - reference.pull(start.position))
@@ -189,7 +215,7 @@ def _add_leaf(
     point = Point(position, energy, gradient)
     half_proposal = _choose(chosen, point, tree.half_proposal)
     half_sum = tree.half_momentum_sum + momentum
-    checkpoints, turned = _turns_within(tree, momentum, half_sum, inverse_mass)
+    checkpoints, turned = _turns_within(checkpoints, tree.leaf, momentum, half_sum, inverse_mass)
 
     # a whole half joins the tree
     invalid = turned | diverging
@@ -215,34 +241,40 @@ def _add_leaf(
         half_proposal=half_proposal,
         half_log_weight=jnp.where(joined, -jnp.inf, half_log_weight),
         half_momentum_sum=jnp.where(joined, 0.0, half_sum),
-        checkpoints=checkpoints,
     )
-    return grown, invalid | full, diverging
+    return grown, checkpoints, invalid | full, diverging
 
 
-def _turns_within(tree: _Tree, momentum: Array, momentum_sum: Array, inverse_mass: Array) -> tuple[Array, Array]:
+def _turns_within(
+    checkpoints: Array, leaf: Array, momentum: Array, momentum_sum: Array, inverse_mass: Array
+) -> tuple[Array, Array]:
     """Whether a balanced subtree of the new half that ends at this leaf turns; a leaf that opens one is kept.
 
     Leaf n, counted from 0, is kept at level bit_count(n // 2) if it is even; if odd, it closes as many subtrees as n
     has trailing ones, whose first leaves are at the levels just up to that one.
     """
-    last = lax.population_count(jnp.right_shift(tree.leaf, 1))
-    closing = lax.population_count(jnp.bitwise_and(jnp.bitwise_not(tree.leaf + 1), tree.leaf))
-    level = jnp.arange(LARGEST_DEPTH)
-    even = jnp.bitwise_and(tree.leaf, 1) == 0
-    keep = (even & (level == last))[:, None, None]
-    checkpoints = jnp.where(keep, jnp.stack([momentum, momentum_sum]), tree.checkpoints)
-    first, before = checkpoints[:, 0], checkpoints[:, 1]
-    turning = _is_turning(first, momentum, momentum_sum - before + first, inverse_mass)
-    within = (level <= last) & (level > last - closing)
-    return checkpoints, ~even & jnp.any(turning & within)
+    last = lax.population_count(jnp.right_shift(leaf, 1))
+    closing = lax.population_count(jnp.bitwise_and(jnp.bitwise_not(leaf + 1), leaf))
+    even = jnp.bitwise_and(leaf, 1) == 0
+
+    def look(level: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        checkpoints, turned = state
+        keep = even & (level == last)
+        kept = jnp.where(keep, jnp.stack([momentum, momentum_sum]), checkpoints[level])
+        checkpoints = lax.dynamic_update_index_in_dim(checkpoints, kept, level, 0)
+        first, before = kept
+        turning = _is_turning(first, momentum, momentum_sum - before + first, inverse_mass)
+        return checkpoints, turned | (turning & (level <= last) & (level > last - closing))
+
+    checkpoints, turned = lax.fori_loop(0, jnp.max(last) + 1, look, (checkpoints, jnp.zeros_like(even)))
+    return checkpoints, ~even & turned
 
 
 def _is_turning(first: Array, last: Array, momentum_sum: Array, inverse_mass: Array) -> Array:
     """Whether the trajectory between two leaves has begun to turn back, at either end."""
     along = (momentum_sum - (first + last) / 2) * inverse_mass
-    return (jnp.sum(along * first, axis=-1) <= 0) | (jnp.sum(along * last, axis=-1) <= 0)
+    return (jnp.sum(along * first, axis=-2) <= 0) | (jnp.sum(along * last, axis=-2) <= 0)
 
 
 def _kinetic(momentum: Array, inverse_mass: Array) -> Array:
-    return jnp.sum(inverse_mass * momentum**2) / 2
+    return jnp.sum(inverse_mass * momentum**2, axis=-2) / 2

@@ -18,6 +18,7 @@ import os
 import pickle
 import platform
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,6 +46,8 @@ _met: set[str] = set()
 _ahead: dict[str, Future[Any]] = {}
 _taken: ContextVar[list[str] | None] = ContextVar("_taken", default=None)
 
+_compiling = threading.RLock()
+
 Result = TypeVar("Result")
 
 
@@ -63,25 +66,28 @@ def _folder() -> Path | None:
     return folder / "programs"
 
 
-def kept_program(function: Callable[..., Result]) -> Callable[..., Result]:
-    """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position."""
-    jitted = jax.jit(function, static_argnums=0)
+def kept_program(
+    function: Callable[..., Result], options: dict[str, str | bool] | None = None
+) -> Callable[..., Result]:
+    """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position.
+
+    ``options`` are the compiler's. Threads that need a new program at the same time wait for one to compile it.
+    """
+    jitted = jax.jit(function, static_argnums=0, compiler_options=options)
     ready: dict[Any, Callable[..., Any]] = {}
 
     @wraps(function)
     def call(shape: Any, *arrays: Any) -> Any:
         folder = _folder()
-        if folder is None:
-            return jitted(shape, *arrays)
         leaves, tree = jax.tree.flatten(arrays)
         sizes = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
-        key = (shape, tree, sizes)
+        key = (folder, shape, tree, sizes)
         if key not in ready:
-            try:
-                name = _file_name(function, described(shape), str(tree), repr(sizes))
-            except _ForeignObjectError:
-                return jitted(shape, *arrays)
-            ready[key] = _kept(folder / name, jitted, shape, arrays) or partial(jitted, shape)
+            with _compiling:
+                program = ready.get(key) or _program(function, jitted, folder, shape, arrays, tree, sizes)
+                made = program(*arrays)
+                ready[key] = program
+            return made
         return ready[key](*arrays)
 
     return call
@@ -137,6 +143,18 @@ def kept_array(function: Callable[..., npt.NDArray[np.float64]]) -> Callable[...
         return array
 
     return call
+
+
+def _program(
+    function: Callable[..., Any], jitted: Any, folder: Path | None, shape: Any, arrays: Any, tree: Any, sizes: Any
+) -> Callable[..., Any]:
+    if folder is not None:
+        with contextlib.suppress(_ForeignObjectError):
+            name = _file_name(function, described(shape), str(tree), repr(sizes))
+            kept = _kept(folder / name, jitted, shape, arrays)
+            if kept is not None:
+                return kept
+    return partial(jitted, shape)
 
 
 class _ForeignObjectError(Exception):

@@ -3,11 +3,15 @@
 Two programs are compiled a model shape and kept in a persistent cache: values and gradients of a batch of points (mode
 and Hessian use nothing else), and some NUTS transitions of all chains at once (nuts.py). Arrays are arguments, so
 releases of one shape share the programs. Chains can be continued: nothing of the warm-up is lost.
+
+A batch of small posteriors on a processor runs in lanes (lanes.py), in pieces, one on each core.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, cast
@@ -17,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Randomness, Reference, Trace, begin, turn
+from dpglm.analyst.lanes import OPTIONS, lanes
+from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Reference, Trace, begin, turn
 from dpglm.analyst.programs import cache_folder, kept_program
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
@@ -48,6 +53,9 @@ LARGEST_STEP = 1.15  # of which three make just over half a turn of a normal: a 
 _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = {"cpu": 1024, "gpu": 16384}  # points of all posteriors in one call
 _LARGEST_PIECE = 64  # posteriors in one call on a processor
+_PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most
+_LANES = 128  # points in one call: what the caches hold
+_LEAST_IN_LANES = 8  # posteriors
 _NEWTON_STEPS = 80
 _GOOD_PROGRESS = 0.1  # of the Newton decrement in a step: below it an old Hessian serves on
 _LARGEST_FOR_EIGENVECTORS = 500
@@ -102,28 +110,56 @@ def _value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
     return jax.value_and_grad(partial(shape.log_density, data))(point)
 
 
+def _at_points(one: Callable[..., Any], arrays: tuple[Any, ...], points: int, in_lanes: bool) -> Callable[..., Any]:
+    """``one`` of each posterior's arrays, at some points of each: a function of (size, posteriors * points)."""
+    posteriors = len(jax.tree.leaves(arrays)[0])
+    if in_lanes:
+        return partial(lanes(one), *_last(arrays, points))
+    shared, each = (None,) * len(arrays), (0,) * len(arrays)
+    nested = jax.vmap(jax.vmap(one, (*shared, -1), -1), (*each, -2), -2)
+
+    def at(positions: jax.Array) -> Any:
+        made = nested(*arrays, positions.reshape(-1, posteriors, points))
+        return jax.tree.map(lambda array: array.reshape(*array.shape[:-2], posteriors * points), made)
+
+    return at
+
+
+def _last(arrays: Any, points: int = 1) -> Any:
+    """The posteriors' axis from the front to the end, each as often as it has points."""
+    return jax.tree.map(lambda array: jnp.repeat(jnp.moveaxis(jnp.asarray(array), 0, -1), points, axis=-1), arrays)
+
+
+def _evaluated(shape: Model, data: Data, points: jax.Array, in_lanes: bool) -> tuple[jax.Array, jax.Array]:
+    at = _at_points(partial(_value_and_gradient, shape), (data,), points.shape[1], in_lanes)
+    values, gradients = at(_last(points.reshape(-1, points.shape[2])))
+    return values.reshape(points.shape[:2]), gradients.T.reshape(points.shape)
+
+
 @kept_program
 def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log densities and their gradients at (posteriors, points, size)."""
+    return _evaluated(shape, data, points, in_lanes=False)
 
-    def one_posterior(data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-        both: tuple[jax.Array, jax.Array] = jax.vmap(partial(_value_and_gradient, shape, data))(points)
-        return both
 
-    return jax.vmap(one_posterior)(data, points)
+@partial(kept_program, options=OPTIONS)
+def _values_and_gradients_in_lanes(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _evaluated(shape, data, points, in_lanes=True)
 
 
 def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
     """The same in batches of one fixed size, so that one compiled program serves every number of points."""
     posteriors, count, size = points.shape
-    piece = _pieces(posteriors)[0].stop
-    batch = max(1, min(_BATCH, 2 * size + 1, _LARGEST_BATCH[_backend()] // piece))
+    in_lanes = _in_lanes(shape, posteriors)
+    program = _values_and_gradients_in_lanes if in_lanes else _values_and_gradients
+    largest = _LANES if in_lanes else _LARGEST_BATCH[_backend()]
+    batch = max(1, min(_BATCH, 2 * size + 1, largest // _pieces(posteriors, in_lanes)[0].stop))
     values, gradients = [], []
     for first in range(0, count, batch):
         part = points[:, first : first + batch]
         missing = batch - part.shape[1]
         padded = np.concatenate([part, np.repeat(part[:, -1:], missing, axis=1)], axis=1)
-        value, gradient = _in_pieces(partial(_values_and_gradients, shape), (data, padded))
+        value, gradient = _in_pieces(partial(program, shape), (data, padded), in_lanes)
         values.append(value[:, : batch - missing])
         gradients.append(gradient[:, : batch - missing])
     together = np.concatenate(values, axis=1)
@@ -352,41 +388,66 @@ def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
         running.data, running.laplace.mode, running.laplace.factor, running.point, running.keys, running.step_size,
         running.reference,
     )  # fmt: skip
-    point, keys, trace = _in_pieces(lambda *some: _transitions(running.shape, *some, wanted), arrays)
+    in_lanes = _in_lanes(running.shape, len(running.keys))
+    program = _transitions_in_lanes if in_lanes else _transitions
+    point, keys, trace = _in_pieces(lambda *some: program(running.shape, *some, wanted), arrays, in_lanes)
     return replace(running, point=point, keys=keys), jax.tree.map(lambda part: part[:, :, :wanted], trace)
 
 
-def _in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...]) -> Any:
-    """A program over pieces of some posteriors, one after the other; what it makes of them joined, as NumPy arrays."""
+def _in_lanes(shape: Model, posteriors: int) -> bool:
+    """Whether this batch runs in lanes. One fit does not: it has too few points at a time."""
+    return bool(getattr(shape, "is_small", False)) and posteriors >= _LEAST_IN_LANES and _backend() == "cpu"
+
+
+def _in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bool) -> Any:
+    """A program over pieces of some posteriors; what it makes of them joined, as NumPy arrays.
+
+    In lanes one piece runs on each core. Others run one after the other: with LAPACK in two calls at a time XLA's
+    threads can wait for each other forever (seen with jaxlib 0.10 on two cores), and in lanes nothing calls it.
+    """
+    arrays = jax.tree.map(np.asarray, arrays)
     posteriors = len(jax.tree.leaves(arrays)[0])
-    pieces = _pieces(posteriors)
-    made = [
-        jax.tree.map(np.asarray, program(*jax.tree.map(lambda array, piece=piece: array[piece], arrays)))
-        for piece in pieces
-    ]
+    pieces = _pieces(posteriors, in_lanes)
+
+    def run(piece: slice) -> Any:
+        return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
+
+    if in_lanes and len(pieces) > 1:
+        with ThreadPoolExecutor(_cores()) as pool:
+            made = list(pool.map(run, pieces))
+    else:
+        made = [run(piece) for piece in pieces]
     overlap = len(pieces) * pieces[0].stop - posteriors
     made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
     return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
 
 
-def _pieces(posteriors: int) -> list[slice]:
+def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
     """All of one length, so that one program serves them: the last may overlap the one before.
 
-    Larger pieces gain nothing on a processor, and with thousands of points in one call, or two calls at a time, XLA's
-    threads can wait for each other forever (seen with jaxlib 0.10 on two cores). A GPU takes all at once.
+    Larger pieces gain nothing on a processor, and with thousands of points in one call XLA's threads can wait for each
+    other as well. A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
     """
-    most = posteriors if _backend() == "gpu" else _LARGEST_PIECE
-    length = -(-posteriors // -(-posteriors // most))
+    most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
+    number = -(-posteriors // most)
+    if in_lanes:
+        number = min(-(-number // _cores()) * _cores(), max(number, posteriors // _PIECES_IN_LANES[0]))
+    length = -(-posteriors // number)
+    if in_lanes:
+        length = min(posteriors, length + length % 2)
     starts = [*range(0, posteriors - length, length), posteriors - length]
     return [slice(start, start + length) for start in starts]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _backend() -> str:
     return "cpu" if jax.default_backend() == "cpu" else "gpu"
 
 
-@kept_program
-def _transitions(
+def _moved(
     shape: Model,
     data: Data,
     center: jax.Array,
@@ -396,29 +457,42 @@ def _transitions(
     step_size: jax.Array,
     reference: Reference,
     wanted: int,
+    *,
+    in_lanes: bool,
 ) -> tuple[Point, jax.Array, Trace]:
     """One loop for all chains of all posteriors, each turn a step of every chain that is not done."""
-    next_keys, now = jnp.moveaxis(jax.vmap(jax.vmap(jax.random.split))(jax.random.wrap_key_data(keys)), 2, 0)
+    posteriors, chains = keys.shape[:2]
 
-    def begin_one(point: Point, key: jax.Array, reference: Reference) -> tuple[Loop, Randomness]:
-        return begin(point, key, reference, TRANSITIONS_AT_ONCE)
+    def energy(data: Any, center: jax.Array, factor: jax.Array, whitened: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value, gradient = _value_and_gradient(shape, data, center + factor @ whitened)
+        return -value, -(gradient @ factor)
 
-    loop, randomness = jax.vmap(jax.vmap(begin_one, in_axes=(0, 0, None)))(point, now, reference)
-
-    def turn_posterior(
-        data: Any, center: jax.Array, factor: jax.Array, step: jax.Array, reference: Reference, *chains: Any
-    ) -> Loop:
-        def potential(whitened: jax.Array) -> tuple[jax.Array, jax.Array]:
-            value, gradient = _value_and_gradient(shape, data, center + factor @ whitened)
-            return -value, -(gradient @ factor)
-
-        return jax.vmap(lambda loop, randomness: turn(potential, loop, randomness, step, reference, wanted))(*chains)
+    potential = _at_points(energy, (data, center, factor), chains, in_lanes)
+    step_size, reference = _last((step_size, reference), chains)
+    every = _last(jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), point))
+    next_keys, now = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.wrap_key_data(keys).reshape(-1)), 1, 0)
+    loop, randomness = begin(every, now, reference, TRANSITIONS_AT_ONCE)
 
     def turn_all(loop: Loop) -> Loop:
-        return jax.vmap(turn_posterior)(data, center, factor, step_size, reference, loop, randomness)
+        return turn(potential, loop, randomness, step_size, reference, wanted)
 
     loop = jax.lax.while_loop(lambda loop: jnp.any(loop.done < wanted), turn_all, loop)
-    return loop.tree.proposal, jax.random.key_data(next_keys), loop.trace
+    point, trace = jax.tree.map(
+        lambda array: jnp.moveaxis(array, -1, 0).reshape(posteriors, chains, *array.shape[:-1]),
+        (loop.tree.proposal, loop.trace),
+    )
+    return point, jax.random.key_data(next_keys).reshape(keys.shape), trace
+
+
+@kept_program
+def _transitions(shape: Model, *arrays: Any) -> tuple[Point, jax.Array, Trace]:
+    """Some transitions of all chains."""
+    return _moved(shape, *arrays, in_lanes=False)
+
+
+@partial(kept_program, options=OPTIONS)
+def _transitions_in_lanes(shape: Model, *arrays: Any) -> tuple[Point, jax.Array, Trace]:
+    return _moved(shape, *arrays, in_lanes=True)
 
 
 def _pooled_normal(positions: Floats) -> Reference:
