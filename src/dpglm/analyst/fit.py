@@ -341,7 +341,7 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
 def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> Floats:
     """Gaussian approximation at the mode of other data, carried from the free vector to the scaled coefficients."""
     count = len(shape.names)
-    factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps))
+    factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps), any_root=True)
     slope = np.asarray(_prior_slopes(shape, laplace.mode[:, :count]))
     part = np.einsum("rij,rjk->rik", slope, factor[:, :count])
     return np.asarray(np.einsum("rij,rkj->rik", part, part), dtype=np.float64)

@@ -184,7 +184,7 @@ def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
     for _ in range(_NEWTON_STEPS):
         if not old:
             value, gradient, precision = _curvature(shape, data, point, steps)
-            factor, convex = inverse_roots(precision)
+            factor, convex = inverse_roots(precision, any_root=True)
             steps = _fine_steps(precision)
         direction = _product(factor, gradient)
         # A step of more than one unit can end where a correlation is one in float64, from where nothing leads back.
@@ -218,14 +218,14 @@ def find_modes(shape: Model, data: Data, start: Floats) -> Laplace:
     return Laplace(mode, factor, converged, _fine_steps(precision))
 
 
-def inverse_roots(precision: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def inverse_roots(precision: Floats, any_root: bool = False) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Factors F, with F F^T the inverses of some symmetric matrices, and whether those are positive definite.
 
     Columns are scaled eigenvectors, in which a diagonal reference fits best. Of a matrix that is not positive definite
-    the eigenvalues are made so: their absolute values, and at least 0.01, the scale of a wide prior. Large matrices are
-    first tried by Cholesky's way, which takes a tenth of the time.
+    the eigenvalues are made so: their absolute values, and at least 0.01, the scale of a wide prior. Where any root
+    will do, and for large matrices, Cholesky's way is tried first, which takes a tenth of the time.
     """
-    if precision.shape[1] > _LARGEST_FOR_EIGENVECTORS:
+    if any_root or precision.shape[1] > _LARGEST_FOR_EIGENVECTORS:
         from scipy.linalg.lapack import dtrtri
 
         try:
