@@ -51,7 +51,7 @@ WARMUP = 250
 _WANTED_ACCEPTANCE = 0.8
 LARGEST_STEP = 1.15  # of which three make just over half a turn of a normal: a draw and its opposite
 _BATCH = 32  # points of each posterior in one call
-_LARGEST_BATCH = {"cpu": 1024, "gpu": 16384}  # points of all posteriors in one call
+_LARGEST_BATCH = {"cpu": 256, "gpu": 16384}  # points of all posteriors in one call; see _pieces
 _LARGEST_PIECE = 64  # posteriors in one call on a processor
 _PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most
 _LANES = 128  # points in one call: what the caches hold
@@ -425,8 +425,8 @@ def _in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: b
 def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
     """All of one length, so that one program serves them: the last may overlap the one before.
 
-    Larger pieces gain nothing on a processor, and with thousands of points in one call XLA's threads can wait for each
-    other as well. A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
+    Larger pieces gain nothing on a processor, and with a thousand points in one call XLA's threads can wait for each
+    other as well (seen with jaxlib 0.10 on two cores). A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
     """
     most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
     number = -(-posteriors // most)
