@@ -75,9 +75,9 @@ DATA ?= ../shared/data
 bench-real: $(STAMP)
 	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 2 3 auto
 	$(BIN)/python benchmarks/real.py --data $(DATA) --stages auto --method nuts --spanning
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 --method nuts --rows 2000 --epsilons 0.3 --tables \
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 auto --method nuts --rows 2000 --epsilons 0.3 --tables \
 	  acs_high_income acs_log_income acs_married adult adult_hours fair_affairs simulated_linear simulated_logistic
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 --method nuts --rows 10000 --epsilons 0.3 --tables \
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 auto --method nuts --rows 10000 --epsilons 0.3 --tables \
 	  acs_log_income --repetitions 200
 	$(BIN)/python benchmarks/real_limit.py
 	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
