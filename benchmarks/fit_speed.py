@@ -2,6 +2,7 @@
 
     python benchmarks/fit_speed.py --stan-python PATH        everything; PATH is a Python that has PyStan 3
     python benchmarks/fit_speed.py --growth                  only how cost grows with the number of columns
+    python benchmarks/fit_speed.py --command                 only which part of a warm `dpglm fit` is sampling
     python benchmarks/fit_speed.py --page                    only write the page again from the stored results
 
 Stan runs the paper's model, as printed but for what the page says, in two programs: paper_model_as_written.stan, entry
@@ -35,12 +36,14 @@ ROWS, EPSILON, DELTA = 10_000, 1.0, 1e-5
 COMPARED = (3, 7, 10)
 WANTED = {3: 2, 7: 10, 10: 100}  # times Stan's effective draws a second
 GROWTH = (5, 10, 20, 30, 40, 60)
+COMMANDS = ((3, 1), (7, 1), (10, 1), (13, 1), (5, 3), (10, 3))  # columns and stages
+COMMAND_RUNS, COMMAND_SECONDS = 6, 120  # the first compiles; large models are run less often
 LARGEST_DENSE, LARGEST_FIT, LARGEST_COUNT = 20, 30, 30
 CHAINS = 4
 NORM_BOUND = 6.75  # of the paper's prior: three times the squared norm of the coefficients
 
 
-def simulated(dimension: int, statistics_list: str, family: str = "logistic") -> Any:
+def simulated(dimension: int, statistics_list: str, family: str = "logistic", stages: int = 1) -> Any:
     """Gaussian columns with correlation 0.5 between neighbours, rows in the unit ball, coefficients of norm 1.5."""
     import pandas as pd
 
@@ -66,7 +69,7 @@ def simulated(dimension: int, statistics_list: str, family: str = "logistic") ->
     return build_release(
         table=table, formula=formula, schema=schema,
         family=family, epsilon=EPSILON, delta=DELTA, ledger=None, radius=1.0, allocation="equal",
-        statistics=statistics_list, stages=1, noise=SeededNoise(dimension),
+        statistics=statistics_list, stages=stages, noise=SeededNoise(dimension),
     )  # fmt: skip
 
 
@@ -154,7 +157,8 @@ def command_line(release_file: Path, cache: Path) -> float:
         "--force",
     ]
     environment = {**os.environ, "DPGLM_CACHE": str(cache)}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    for name in ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"):  # as a user has it
+        environment.pop(name, None)
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env=environment)
     return time.perf_counter() - start
@@ -233,6 +237,43 @@ def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: short(value) for name, value in facts.items()}
 
 
+# Which part of the command is sampling.
+
+
+def commands() -> list[dict[str, Any]]:
+    """The command with a warm cache, and the same fit in a process that has everything: the fastest run of each.
+
+    In turn, so that other work on the machine meets both.
+    """
+    import dpglm
+
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        path, cache = Path(folder) / "release.json", Path(folder) / "cache"
+        cache.mkdir()
+        for dimension, stages in COMMANDS:
+            release = simulated(dimension, "full", stages=stages)
+            release.save(path)
+            runs: list[tuple[float, ...]] = []
+            began = time.perf_counter()
+            while len(runs) < 3 or (len(runs) < COMMAND_RUNS and time.perf_counter() - began < COMMAND_SECONDS):
+                before = os.times()
+                command = command_line(path, cache)
+                between, start = os.times(), time.perf_counter()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", dpglm.FitWarning)
+                    dpglm.fit(release, progress=False)
+                sample, after = time.perf_counter() - start, os.times()
+                children = between.children_user + between.children_system
+                children -= before.children_user + before.children_system
+                runs.append((command, sample, children, after.user + after.system - between.user - between.system))
+            names = ("command", "sample", "command_processor", "sample_processor")
+            entry = {"columns": dimension, "stages": stages} | dict(zip(names, np.min(runs[1:], axis=0), strict=True))
+            print(json.dumps(_rounded(entry)), flush=True)
+            results.append(_rounded(entry))
+    return results
+
+
 # How cost grows with the number of columns.
 
 
@@ -296,6 +337,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stan-python", help="an interpreter that has PyStan 3")
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--command", action="store_true")
     parser.add_argument("--no-growth", action="store_true", help="only the comparison with Stan")
     parser.add_argument("--columns", type=int, nargs="+", default=COMPARED, help="of the comparison with Stan")
     parser.add_argument("--stan-cache", help="keep Stan's built model here; its build is then measured only once")
@@ -310,12 +352,16 @@ def main() -> None:
     if not arguments.page:
         os.environ["DPGLM_CACHE"] = ""
         results |= {"seed": SEED, "setting": {"rows": ROWS, "epsilon": EPSILON, "delta": DELTA}}
-        if not arguments.growth:
+        everything = not (arguments.growth or arguments.command)
+        if everything:
             if not arguments.stan_python:
                 sys.exit("give --stan-python: an interpreter with PyStan 3 (`make bench-fit` sets one up)")
             results["compared"] = compare(arguments.stan_python, arguments.columns, arguments.stan_cache)
             save("fit_speed", results)
-        if not arguments.no_growth:
+        if everything or arguments.command:
+            results["commands"] = commands()
+            save("fit_speed", results)
+        if arguments.growth or (everything and not arguments.no_growth):
             results["growth"] = growth()
         save("fit_speed", results)
         where = machine()

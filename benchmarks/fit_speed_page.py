@@ -24,6 +24,8 @@ def write_page(results: dict[str, Any], where: dict[str, Any]) -> None:
     ]
     if results.get("compared"):
         lines += _against_stan(results["compared"], results["setting"])
+    if results.get("commands"):
+        lines += _of_the_command(results["commands"])
     if results.get("growth"):
         lines += _as_columns_are_added(results["growth"])
         _picture(results["growth"])
@@ -110,6 +112,38 @@ def _against_stan(compared: list[dict[str, Any]], setting: dict[str, Any]) -> li
             not be positive definite, so that nothing would run; and the sign of E[y given x] and the bound on the norm
             (min, not max), which would run but answer another question. Scales are positive, since only their squares
             matter.
+        """),
+        "",
+    ]  # fmt: skip
+
+
+def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [
+        [
+            f"{row['columns']:.0f}", f"{row['stages']:.0f}", f"{row['command']:.2f}", f"{row['sample']:.2f}",
+            f"{row['sample'] / row['command']:.0%}", f"{row['command_processor']:.2f}",
+            f"{row['sample_processor']:.2f}", f"{row['sample_processor'] / row['command_processor']:.0%}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    most = [row for row in rows if row["stages"] == 1 and row["sample_processor"] > row["command_processor"] / 2]
+    return [
+        "## How much of a command is sampling",
+        "",
+        paragraph(f"""
+            `dpglm fit` from the shell's call to the end of its process, with the programs of this model in the cache
+            folder; and the same fit in a process that has imported and loaded everything: mode and sampling. dpglm's
+            own statistics with an intercept, otherwise as above; the fastest of several runs of each, in turn. Other
+            programs shared the cores: processor time does not count them. In one stage sampling takes most of it from
+            {most[0]["columns"]:.0f} columns on.
+        """),
+        *table(
+            ["columns", "stages", "command, s", "of which mode and sampling, s", "share", "command, processor s",
+             "of which mode and sampling", "share"], cells,
+        ),
+        paragraph("""
+            The rest hardly depends on the size: Python and its imports (JAX, NumPy, SciPy, typer, jsonschema), and the
+            loading of programs as far as it does not go on beside them, which needs a second core that is free.
         """),
         "",
     ]  # fmt: skip

@@ -426,7 +426,7 @@ def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
     """All of one length, so that one program serves them: the last may overlap the one before.
 
     Larger pieces gain nothing on a processor, and with a thousand points in one call XLA's threads can wait for each
-    other as well (seen with jaxlib 0.10 on two cores). A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
+    other as well. A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
     """
     most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
     number = -(-posteriors // most)
