@@ -167,7 +167,7 @@ def test_draws_are_those_of_vmap_in_pieces_and_threads(monkeypatch: pytest.Monke
         laplace = sampler.find_modes(shape, data, start)
         return sampler.sample_chains(shape, data, laplace, chains=2, draws=30, seed=3).draws
 
-    monkeypatch.setattr(sampler, "_cores", lambda: 2)
+    monkeypatch.setattr(sampler, "usable_cores", lambda: 2)
     monkeypatch.setattr(sampler, "_PIECES_IN_LANES", (2, 8))
     assert sampler._pieces(10, in_lanes=True) == [slice(0, 6), slice(4, 10)]
     in_lanes = some_draws()
@@ -179,7 +179,7 @@ def test_draws_are_those_of_vmap_in_pieces_and_threads(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("posteriors", [8, 16, 33, 64, 200, 1000])
 def test_pieces_in_lanes(posteriors: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cover all, have one even length, and leave no core without work while another has two pieces more."""
-    monkeypatch.setattr(sampler, "_cores", lambda: cores)
+    monkeypatch.setattr(sampler, "usable_cores", lambda: cores)
     pieces = sampler._pieces(posteriors, in_lanes=True)
     lengths = {piece.stop - piece.start for piece in pieces}
     assert len(lengths) == 1

@@ -190,10 +190,14 @@ def surroundings() -> str:
     return repr((dpglm.__version__, source, versions, settings, _processor()))
 
 
+def usable_cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _processor() -> list[str]:
     """What machine code depends on. Where the system does not tell, the name of the machine stands for it."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    facts = [platform.system(), platform.machine(), f"{usable} usable"]
+    facts = [platform.system(), platform.machine(), f"{usable_cores()} usable"]
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
             first = stream.read(2**16).split("\n\n")[0].splitlines()

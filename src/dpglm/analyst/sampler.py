@@ -9,7 +9,6 @@ A batch of small posteriors on a processor runs in lanes (lanes.py), in pieces, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from dpglm.analyst.lanes import OPTIONS, lanes
 from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Reference, Trace, begin, turn
-from dpglm.analyst.programs import cache_folder, kept_program
+from dpglm.analyst.programs import cache_folder, kept_program, usable_cores
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -413,7 +412,7 @@ def _in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: b
         return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
 
     if in_lanes and len(pieces) > 1:
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             made = list(pool.map(run, pieces))
     else:
         made = [run(piece) for piece in pieces]
@@ -431,16 +430,13 @@ def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
     most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
     number = -(-posteriors // most)
     if in_lanes:
-        number = min(-(-number // _cores()) * _cores(), max(number, posteriors // _PIECES_IN_LANES[0]))
+        cores = usable_cores()
+        number = min(-(-number // cores) * cores, max(number, posteriors // _PIECES_IN_LANES[0]))
     length = -(-posteriors // number)
     if in_lanes:
         length = min(posteriors, length + length % 2)
     starts = [*range(0, posteriors - length, length), posteriors - length]
     return [slice(start, start + length) for start in starts]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _backend() -> str:
