@@ -146,13 +146,13 @@ def test_density_is_the_gaussian_integral_over_the_tables_estimate(release):
         free = jnp.asarray(start + 0.3 * rng.normal(size=shape.size))
         mine = float(shape.log_density(data[0], free))
         parameters = shape.split(free)[0]
-        h, s, log_prior = _information(own, parameters)
+        root, s, log_prior = _information(own, parameters)
         coefficients, prior = shape.prior.constrain(shape.names, free[:3])
         v = np.asarray(_position(own, coefficients))
         # Stack the looks: the first, the between (as a look at its own mean) and the score, jointly normal given v.
         between = np.linalg.inv(np.asarray(own.between_precision))
         first = np.asarray(own.first_covariance + jnp.exp(2 * _LOG_DISCREPANCY * parameters[0]) * own.discrepancy)
-        slope = np.asarray(h + own.bent)
+        slope = np.asarray(root @ own.bent @ root.T)
         maps = np.vstack([np.eye(3), np.eye(3), slope])
         noise = np.zeros((9, 9))
         noise[:3, :3], noise[3:6, 3:6] = first, between
@@ -170,8 +170,8 @@ def test_table_estimate_is_drawn_from_its_conditional(release):
     free = jnp.asarray(np.concatenate([np.asarray(own.centre), np.zeros(shape.size - 3)]))
     noise = np.random.default_rng(3).normal(size=(4000, 3))
     drawn = np.asarray(jax.vmap(lambda each: shape.table_estimate(data[0], free, each)[0])(jnp.asarray(noise)))
-    h, s, _ = _information(own, shape.split(free)[0])
-    precision, shift, _ = _looks(own, h, shape.split(free)[0])
+    root, s, _ = _information(own, shape.split(free)[0])
+    precision, shift, _ = _looks(own, root, shape.split(free)[0])
     covariance = np.linalg.inv(np.linalg.inv(s) + precision)
     position = np.asarray(own.whiten) @ (drawn.T - np.asarray(own.centre)[:, None]) * np.sqrt(ROWS)
     assert np.cov(position) == pytest.approx(covariance, rel=0.15, abs=0.02 * covariance.max())
@@ -321,24 +321,89 @@ def test_bounds_grow_and_the_noise_of_every_block_vanishes_beside_the_rows(famil
     assert np.all(np.divide(shares[1:], shares[:-1]) < left)  # with a hundred times the rows
 
 
-def test_linear_residuals_are_clipped_tightly_only_where_the_signal_is_small():
-    clips = [some_centring("linear", 2_000, mu).clip for mu in (0.001, 0.04, 0.3, 1.0, 3.0)]
+@pytest.mark.parametrize(("family", "least"), [("poisson", 0.7), ("linear", 0.8)])
+def test_residuals_are_clipped_tightly_only_where_the_signal_is_small(family, least):
+    clips = [some_centring(family, 2_000, mu).clip for mu in (0.001, 0.04, 0.3, 1.0, 3.0)]
     assert clips == sorted(clips)
-    assert clips[0] == pytest.approx(2 * math.sqrt(0.8))  # never less: what is left of a residual must still tell
+    assert clips[0] == pytest.approx(2 * math.sqrt(least))  # never less: what is left of a residual must still tell
     assert clips[1] < 2.1
     assert clips[3] > 3.2
 
 
+def some_knowledge(spread=1.0):
+    """Little of anything, and predictors of a normal distribution."""
+    rows = np.column_stack([np.ones(2_000), np.random.default_rng(4).normal(size=(2_000, 2)) * [0.3, 0.5]])
+    return looks.Knowledge(
+        first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
+        shift=np.zeros(3), information=rows.T @ rows / 2_000, centre=np.zeros(3), covariance=np.eye(3),
+        mean_weight=0.2, spread=spread, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), rows, 1.0, 1.0),
+    )  # fmt: skip
+
+
+def some_release(family, rows, mu):
+    design = build_design("y ~ dose + arm", schema(family, rows), family)
+    return SimpleNamespace(design=design, num_rows=rows, privacy=SimpleNamespace(mu=1.4 * mu))
+
+
 def some_centring(family, rows, mu):
     """Where a stage that may cost mu would look from, on a table of so many rows of which little is known."""
-    known = looks.Knowledge(
-        first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
-        shift=np.zeros(3), information=np.eye(3), centre=np.zeros(3), covariance=np.eye(3), mean_weight=0.2,
-        spread=1.0, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), np.ones((4, 3)), 1.0, 1.0),
-    )  # fmt: skip
-    design = build_design("y ~ dose + arm", schema(family, rows), family)
-    release = SimpleNamespace(design=design, num_rows=rows, privacy=SimpleNamespace(mu=1.4 * mu))
-    return looks.next_centring(release, known, mu)
+    return looks.next_centring(some_release(family, rows, mu), some_knowledge(), mu)
+
+
+def some_look(centring, rows, score, dispersion, noise=1.0):
+    """A stage that saw this score a row, the information that was predicted, and scores of this dispersion."""
+    triangle = np.eye(3)[np.triu_indices(3)] * rows
+    blocks = [SimpleNamespace(values=values, noise_stddev=deviation, integers=values)
+              for values, deviation in ((rows * np.asarray(score), noise), (triangle, noise),
+                                        (dispersion * triangle, noise * 10))]  # fmt: skip
+    return SimpleNamespace(centring=centring, blocks=blocks)
+
+
+@pytest.mark.parametrize("family", ["poisson", "logistic"])
+def test_the_information_of_counts_follows_the_rate_to_the_next_centre(family):
+    """A centre far from t, as moments with much noise give it: at t counts know e^move times as much."""
+    release, known = some_release(family, 10_000, 3.0), some_knowledge()
+    centring = looks.next_centring(release, known, 3.0)
+    after = looks.add_look(release, known, some_look(centring, 10_000, [-0.8, 0.0, 0.0], 1.0))
+    assert after.centre[0] < -0.15  # the score says that rates are lower
+    ratio = after.information[0, 0] / known.information[0, 0]
+    if family == "poisson":
+        assert ratio == pytest.approx(math.exp(after.centre[0]), rel=0.02)
+    else:
+        assert ratio == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "noise", "after"),
+    [(6.0, 1.5, 1.0, (1.4, 1.6)), (6.0, 0.2, 1.0, (1.0, 1.0)), (2.0, 6.0, 1.0, (2.0, 2.0)), (6.0, 1.5, 1e6, (5.9, 6))],
+)
+def test_a_look_may_lower_the_dispersion_of_counts_and_never_raises_it(before, seen, noise, after):
+    release = some_release("poisson", 10_000, 3.0)
+    known = some_knowledge(spread=before)
+    stage = some_look(looks.next_centring(release, known, 3.0), 10_000, np.zeros(3), seen, noise)
+    assert after[0] <= looks.add_look(release, known, stage).spread <= after[1]
+
+
+@pytest.mark.parametrize(("family", "least", "most"), [("poisson", 0.02, 0.5), ("logistic", 1.0, 1.0)])
+def test_a_bound_that_takes_most_of_a_counts_score_takes_its_curvature_too(family, least, most):
+    release, known = some_release(family, 10_000, 3.0), some_knowledge()
+    wide = looks.next_centring(release, known, 3.0)
+    tight = replace(wide, score_bound=wide.score_bound / 8)
+    allowances = [looks.allowance(release, known, each, np.full(3, 0.3), 0.01 * np.eye(3)) for each in (tight, wide)]
+    assert least <= allowances[0] / allowances[1] <= most
+
+
+def test_the_slope_of_the_last_score_stays_positive_where_the_information_is_less_than_predicted(release):
+    """The broken variant adds what the way to t takes: where the rows know less than predicted, its sign turns."""
+    shape, data, _ = staged_model([(release,)], None, OPTIONS)
+    (own,) = data[0]
+    own = own._replace(bent=np.eye(3) * 0.4)
+    free = np.zeros(shape.table_size)
+    free[2:8] = np.array([-1.0, 0, -1.0, 0, 0, -1.0]) / float(own.tolerance)  # each variance is e^-2 times as large
+    root, _, _ = _information(own, jnp.asarray(free))
+    assert np.linalg.eigvalsh(np.asarray(root @ own.bent @ root.T)).min() > 0
+    expected = np.asarray(own.expected_root @ own.expected_root.T)
+    assert np.linalg.eigvalsh(np.asarray(root @ root.T) + 0.4 * expected - expected).min() < 0
 
 
 def test_an_odd_shape_is_equal_to_itself_only():

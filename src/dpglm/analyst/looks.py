@@ -36,14 +36,15 @@ CLIP = 4.0  # residual standard deviations that a count or linear residual may h
 FIRST_DISCREPANCY = {"logistic": 0.7, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
+DISPERSION_TOLERANCE = 0.7  # relative error of the dispersion of counts, as the stages before a look give it
 # A Laplace approximation is too narrow where the moments are weak: signal of theirs at which its variance is doubled.
 _WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 # Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
-_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 2.5, "linear": 0.8}
+_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 0.7, "linear": 0.8}
 _LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.8, "linear": 4.2}
 _LEVERAGE_POWER = {"logistic": 0.25, "poisson": 0.2, "linear": 0.125}
-_TWICE_THE_POWER_BELOW = {"logistic": 0.0, "poisson": 0.0, "linear": 0.1}
+_TWICE_THE_POWER_BELOW = {"logistic": 0.0, "poisson": 0.1, "linear": 0.1}
 _INFORMATION_LEVERAGE = 10.0  # the same for the information, at a signal N mu^2 / D of 360
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
@@ -201,11 +202,15 @@ def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
         shift = slope.T @ (look.score + slope @ centre) / variance
         covariance = _inverse(before + precision + behind)
         mean = covariance @ (before_shift + shift)
-        variance = look.score_noise**2 + allowance(
-            mean - centre, covariance, centring, rows, known.mean_weight, design, look.information_error
-        )
-    table = table_of(design, known.spread)
-    _, weight = _predicted_information(table, known.first, design, mean)
+        further = allowance(release, known, centring, mean - centre, covariance, look.information_error)
+        variance = look.score_noise**2 + further
+    spread = _measured_dispersion(known, stage, rows * expected) if design.family.name == "poisson" else known.spread
+    table = table_of(design, spread)
+    there, weight = _predicted_information(table, known.first, design, mean)
+    if design.family.name == "poisson":  # grows with the rate; that of logistic outcomes hardly changes on the way
+        here, _ = _predicted_information(table, known.first, design, centre)
+        root = np.linalg.cholesky(information)
+        information = root @ relative(there, here) @ root.T
     return replace(
         known,
         precision=known.precision + precision,
@@ -214,6 +219,7 @@ def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
         centre=mean,
         covariance=covariance,
         mean_weight=weight,
+        spread=spread,
         tolerance=math.hypot(LATER_TOLERANCE, look.information_error / rows),
     )
 
@@ -273,27 +279,44 @@ def linear_look(stage: Stage, rows: int, tolerance: float, expected: Floats) -> 
     return LinearLook(score.values, score.noise_stddev, _positive(mean, 0.1 * rows), error)
 
 
+def _measured_dispersion(known: Knowledge, stage: Stage, information: Floats) -> float:
+    """Dispersion of counts: the variance of a look's scores over its information, averaged with what was known.
+
+    Only ever less than before: where moments say little of it they say too much, and the next look's bound grows with
+    it. A larger one is for the last look itself to find.
+    """
+    square = stage.blocks[2]
+    size, unit = len(information), float(np.trace(information))
+    observed = float(np.trace(symmetric(square.values, size))) / unit
+    noise = size * (square.noise_stddev / unit) ** 2
+    prior = (DISPERSION_TOLERANCE * known.spread) ** 2
+    return max(1.0, known.spread + prior / (prior + noise) * min(observed - known.spread, 0.0))
+
+
 def allowance(
+    release: Release,
+    known: Knowledge,
+    centring: Centring,
     move: Floats,
     covariance: Floats,
-    centring: Centring,
-    rows: int,
-    weight: float,
-    design: Design,
     information_error: float = 0.0,
 ) -> float:
     """Extra variance of each score: the error of the information, and of the map from t being linear.
 
     Both grow with the distance from the centre to t. The second-order term of a score is about
-    (1/2) N |move|^2 / sqrt(w), spread over the coordinates. A linear regression has none; there the information is
-    less than the slope of the score by what its bound takes.
+    (1/2) N |move|^2 / sqrt(w), spread over the coordinates. Of counts it is as much less as their bound takes from the
+    slope; of logistic outcomes it is left whole, since it covers scores that level off, too. A linear regression has
+    none; there the information is less than the slope of the score by what its bound takes.
     """
+    design, rows = release.design, release.num_rows
     unwhitening, size = _inverse(centring.whitening_matrix), len(move)
     squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
     if design.family.name == "linear":
         cut = _CUT_INFORMATION * rows * size / centring.information_bound
         return (information_error**2 + cut**2) * squared
-    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(weight)
+    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight)
+    if design.family.name == "poisson":
+        curved *= float(np.trace(expected_information(known, design, centring, centring.centre_vector))) / size
     return information_error**2 * squared + curved**2 / size
 
 
@@ -360,6 +383,12 @@ def _inverse_root(matrix: Floats) -> Floats:
     values, vectors = np.linalg.eigh(matrix)
     values = np.maximum(values, _EIGENVALUE_FLOOR * values.max())
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+
+
+def relative(matrix: Floats, unit: Floats) -> Floats:
+    """M of matrix = L M L', where unit = L L'."""
+    root = np.linalg.cholesky(_positive(unit, 1e-9 * float(np.trace(unit))))
+    return np.asarray(np.linalg.solve(root, np.linalg.solve(root, matrix).T))
 
 
 def _inverse(matrix: Floats) -> Floats:

@@ -6,7 +6,7 @@ for the table's own estimate, both measured from the last centre (docs/stages.md
     t | v   ~  Normal(v, S),                 S = H^-1 J H^-1        sampling error of this table, counted once
     first   ~  Normal(t, C1 + tau^2 D)       the moments; tau is inferred: how far they may be off on this table
     between ~  a Gaussian look at t          (all stages but the first and last, their information plugged in)
-    z       ~  Normal((H + bent) t, noise)   the last score; bent: the mean slope on the way to t, less that at 0
+    z       ~  Normal(L M L' t, noise)       the last score; M: the mean slope on the way to t, over that at 0
     z_H     ~  Normal(H, noise),   z_J ~ Normal(J, noise)
 
 H = L L' with L log-Cholesky near its prediction, J = phi L K K' L'. Everything is Gaussian in t, so t is integrated out
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, by_dataset, check_same_model, from_shared
 from dpglm.analyst.looks import (
+    DISPERSION_TOLERANCE,
     FirstLook,
     Knowledge,
     add_look,
@@ -34,6 +35,7 @@ from dpglm.analyst.looks import (
     expected_information,
     first_looks,
     knowledge_of_first,
+    relative,
     symmetric,
 )
 from dpglm.analyst.priors import Prior, prior_of
@@ -48,7 +50,7 @@ Floats = npt.NDArray[np.float64]
 # Prior standard deviations: log of the discrepancy over its nominal size; log of the scores' variance over the
 # information, where the family fixes it (logistic) and where it is inferred; the shape of that variance.
 _LOG_DISCREPANCY = 0.25
-_LOG_DISPERSION = {"logistic": 0.1, "linear": 0.3, "poisson": 0.7}
+_LOG_DISPERSION = {"logistic": 0.1, "linear": 0.3, "poisson": DISPERSION_TOLERANCE}
 _VARIANCE_SHAPE = 0.2
 _NOTHING_SEEN = 1e6  # noise of a look that was not taken, where one row's information is near one
 
@@ -73,7 +75,7 @@ class StagedTable(NamedTuple):
     square: Array
     square_noise: Array
     expected_root: Array  # of the predicted information
-    bent: Array  # what is added to it for a move as far as to t
+    bent: Array  # M: in its root's coordinates, the mean slope on the way to t; positive
     tolerance: Array
     log_dispersion: Array
     log_dispersion_scale: Array
@@ -103,8 +105,8 @@ class StagedShape:
         coefficients, total = self.prior.constrain(self.names, free[:count])
         for table, own in zip(data, self.split(free), strict=True):
             v = _position(table, coefficients)
-            h, s, log_prior = _information(table, own)
-            precision, shift, evidence = _looks(table, h, own)
+            root, s, log_prior = _information(table, own)
+            precision, shift, evidence = _looks(table, root, own)
             chol = jnp.linalg.cholesky(precision)
             estimate = jax.scipy.linalg.cho_solve((chol, True), shift)
             spread = jnp.linalg.cholesky(s + jax.scipy.linalg.cho_solve((chol, True), jnp.eye(count)))
@@ -117,8 +119,8 @@ class StagedShape:
         """A draw of the first table's own estimate given everything else, in its scaled units; and its dispersion."""
         table, own = data[0], self.split(free)[0]
         coefficients, _ = self.prior.constrain(self.names, free[: len(self.names)])
-        h, s, _ = _information(table, own)
-        precision, shift, _ = _looks(table, h, own)
+        root, s, _ = _information(table, own)
+        precision, shift, _ = _looks(table, root, own)
         inverse = jnp.linalg.inv(s)
         factor = jnp.linalg.cholesky(inverse + precision)
         mean = jax.scipy.linalg.cho_solve((factor, True), inverse @ _position(table, coefficients) + shift)
@@ -144,7 +146,7 @@ def _dispersion(table: StagedTable, own: Array) -> Array:
 
 
 def _information(table: StagedTable, own: Array) -> tuple[Array, Array, Array]:
-    """H and S, and the log density of what z_H and z_J say of them with their prior."""
+    """L of H = L L', S, and the log density of what z_H and z_J say of them with their prior."""
     size = len(table.centre)
     entries = size * (size + 1) // 2
     root = table.expected_root @ _near_identity(own[2 : 2 + entries], size, table.tolerance)
@@ -159,17 +161,17 @@ def _information(table: StagedTable, own: Array) -> tuple[Array, Array, Array]:
     log_prior -= 0.5 * jnp.sum((table.square - j) ** 2) / table.square_noise**2
     # S = H^-1 J H^-1 = phi (L^-T K)(L^-T K)'
     turned = jax.scipy.linalg.solve_triangular(root.T, shape, lower=False)
-    return h, dispersion * turned @ turned.T, log_prior
+    return root, dispersion * turned @ turned.T, log_prior
 
 
-def _looks(table: StagedTable, h: Array, own: Array) -> tuple[Array, Array, Array]:
+def _looks(table: StagedTable, root: Array, own: Array) -> tuple[Array, Array, Array]:
     """All looks at t together: precision, shift, and the log density that is left of them."""
     size = len(table.centre)
     covariance = table.first_covariance + jnp.exp(2 * _LOG_DISCREPANCY * own[0]) * table.discrepancy
     chol = jnp.linalg.cholesky(covariance)
     first_precision = jax.scipy.linalg.cho_solve((chol, True), jnp.eye(size))
     first_shift = first_precision @ table.first_mean
-    slope = h + table.bent
+    slope = root @ table.bent @ root.T
     precision = first_precision + table.between_precision + slope @ slope.T / table.score_variance
     shift = first_shift + table.between_shift + slope @ table.score / table.score_variance
     evidence = -jnp.sum(jnp.log(jnp.diagonal(chol))) - 0.5 * table.first_mean @ first_shift
@@ -304,7 +306,7 @@ def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shar
     expected = expected_information(known, release.design, centring)
     # The information's own error is sampled; what is left is the noise and the curvature of the map.
     move = after.centre - centre
-    extra = allowance(move, after.covariance, centring, rows, known.mean_weight, release.design)
+    extra = allowance(release, known, centring, move, after.covariance)
     size = len(centre)
     dispersion = dispersion_of(release.design, known.spread)
     quiet = 1.0 if noise_aware else NEGLIGIBLE_NOISE
@@ -329,7 +331,7 @@ def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shar
         square=_array(symmetric(square.values, size) / rows),
         square_noise=_array(quiet * square.noise_stddev / rows),
         expected_root=_array(np.linalg.cholesky(expected)),
-        bent=_array(expected_information(known, release.design, centring, after.centre) - expected),
+        bent=_array(relative(expected_information(known, release.design, centring, after.centre), expected)),
         tolerance=_array(known.tolerance),
         log_dispersion=_array(np.log(dispersion)),
         log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
@@ -360,7 +362,7 @@ def _moments_alone(release: Release, known: Knowledge, shared: Release) -> Stage
         square=_array(np.eye(size)),
         square_noise=_array(_NOTHING_SEEN),
         expected_root=_array(np.eye(size)),
-        bent=_array(np.zeros((size, size))),
+        bent=_array(np.eye(size)),
         tolerance=_array(known.tolerance),
         log_dispersion=_array(np.log(dispersion_of(release.design, known.spread))),
         log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
