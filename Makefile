@@ -79,6 +79,8 @@ bench-real: $(STAMP)
 	  acs_high_income acs_log_income acs_married adult adult_hours fair_affairs simulated_linear simulated_logistic
 	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 auto --method nuts --rows 10000 --epsilons 0.3 --tables \
 	  acs_log_income --repetitions 200
+	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 3 auto --method nuts --rows 2000 --epsilons 1.0 --tables \
+	  doctor_visits randhie simulated_counts
 	$(BIN)/python benchmarks/real_limit.py
 	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
 	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
