@@ -70,8 +70,10 @@ from calibration_cells import (
     simulate,
     table_data,
 )
+from dpglm.analyst.batches import evaluate, use_compilation_cache
 from dpglm.analyst.model import ModelShape, initial_point
-from dpglm.analyst.sampler import evaluate, find_modes, sample_chains, use_compilation_cache
+from dpglm.analyst.modes import find_modes
+from dpglm.analyst.sampler import sample_chains
 
 SEED = 20261115
 LEVELS = (0.5, 0.9, 0.95)

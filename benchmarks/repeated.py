@@ -13,8 +13,10 @@ import pandas as pd
 import dpglm
 from calibration import LEVELS, Record, calibration_of, laplace_draws, split_r_hat
 from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.fit import Asked, fit_staged
-from dpglm.analyst.sampler import find_modes, sample_chains, use_compilation_cache
+from dpglm.analyst.modes import find_modes
+from dpglm.analyst.sampler import sample_chains
 from dpglm.custodian.build import build_release
 from seeded_noise import SeededNoise
 

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpglm.analyst.modes import find_modes
 from dpglm.analyst.outcomes import Outcome
-from dpglm.analyst.sampler import continue_chains, find_modes, start_chains
+from dpglm.analyst.sampler import continue_chains, start_chains
 from dpglm.baselines.langevin import BURN_IN, ITERATIONS, chains
 from paper.seed import SEED
 from paper.sketches import Sketches, distances, rank_r_hat

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpglm.analyst import sampler
+from dpglm.analyst import batches, modes, sampler
 from dpglm.analyst.eigenbasis import eigenframe
 from dpglm.analyst.lanes import OPTIONS, lanes
 from dpglm.analyst.likelihood import prepare
@@ -146,14 +146,14 @@ def test_densities_and_gradients_are_those_of_vmap(name: str, monkeypatch: pytes
     shape = MODELS[name]
     data = some_data(shape, 8)
     points = 0.3 * np.random.default_rng(5).normal(size=(8, 2, shape.size))
-    assert sampler._in_lanes(shape, 8)
-    found = sampler.evaluate(shape, data, points)
-    monkeypatch.setattr(sampler, "_LEAST_IN_LANES", 9)
-    expected = sampler.evaluate(shape, data, points)
+    assert batches.runs_in_lanes(shape, 8)
+    found = batches.evaluate(shape, data, points)
+    monkeypatch.setattr(batches, "_LEAST_IN_LANES", 9)
+    expected = batches.evaluate(shape, data, points)
     assert np.isfinite(expected[0]).all()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11 * np.abs(other).max())
-    wrong = sampler.evaluate(shape, data, points + 1e-6)
+    wrong = batches.evaluate(shape, data, points + 1e-6)
     assert not np.allclose(wrong[1], expected[1], rtol=1e-10, atol=1e-11 * np.abs(expected[1]).max())
 
 
@@ -164,14 +164,14 @@ def test_draws_are_those_of_vmap_in_pieces_and_threads(monkeypatch: pytest.Monke
     start = np.zeros((10, shape.size))
 
     def some_draws() -> Any:
-        laplace = sampler.find_modes(shape, data, start)
+        laplace = modes.find_modes(shape, data, start)
         return sampler.sample_chains(shape, data, laplace, chains=2, draws=30, seed=3).draws
 
-    monkeypatch.setattr(sampler, "usable_cores", lambda: 2)
-    monkeypatch.setattr(sampler, "_PIECES_IN_LANES", (2, 8))
-    assert sampler._pieces(10, in_lanes=True) == [slice(0, 6), slice(4, 10)]
+    monkeypatch.setattr(batches, "usable_cores", lambda: 2)
+    monkeypatch.setattr(batches, "_PIECES_IN_LANES", (2, 8))
+    assert batches._pieces(10, in_lanes=True) == [slice(0, 6), slice(4, 10)]
     in_lanes = some_draws()
-    monkeypatch.setattr(sampler, "_LEAST_IN_LANES", 11)
+    monkeypatch.setattr(batches, "_LEAST_IN_LANES", 11)
     np.testing.assert_allclose(some_draws(), in_lanes, rtol=1e-6, atol=1e-6)
 
 
@@ -179,8 +179,8 @@ def test_draws_are_those_of_vmap_in_pieces_and_threads(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("posteriors", [8, 16, 33, 64, 200, 1000])
 def test_pieces_in_lanes(posteriors: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cover all, have one even length, and leave no core without work while another has two pieces more."""
-    monkeypatch.setattr(sampler, "usable_cores", lambda: cores)
-    pieces = sampler._pieces(posteriors, in_lanes=True)
+    monkeypatch.setattr(batches, "usable_cores", lambda: cores)
+    pieces = batches._pieces(posteriors, in_lanes=True)
     lengths = {piece.stop - piece.start for piece in pieces}
     assert len(lengths) == 1
     assert lengths.pop() <= 32
@@ -193,10 +193,10 @@ def test_pieces_in_lanes(posteriors: int, cores: int, monkeypatch: pytest.Monkey
 def test_what_runs_in_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small models of two levels or a linear outcome, several at a time, on a processor."""
     small = MODELS["logit"]
-    assert not sampler._in_lanes(small, 1)
-    assert not sampler._in_lanes(a_model("logistic", None, 20, NormalPrior()), 100)
-    assert not sampler._in_lanes(replace(small, moments="numeric"), 100)
+    assert not batches.runs_in_lanes(small, 1)
+    assert not batches.runs_in_lanes(a_model("logistic", None, 20, NormalPrior()), 100)
+    assert not batches.runs_in_lanes(replace(small, moments="numeric"), 100)
     counts = replace(small.tables[0], outcome=outcome_of("poisson", None, (0, 10)))
-    assert not sampler._in_lanes(replace(small, tables=(counts,)), 100)
+    assert not batches.runs_in_lanes(replace(small, tables=(counts,)), 100)
     monkeypatch.setattr(sampler.jax, "default_backend", lambda: "gpu")
-    assert not sampler._in_lanes(small, 100)
+    assert not batches.runs_in_lanes(small, 100)

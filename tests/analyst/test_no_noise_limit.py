@@ -9,7 +9,7 @@ import pytest
 
 import dpglm
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.sampler import find_modes
+from dpglm.analyst.modes import find_modes
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 

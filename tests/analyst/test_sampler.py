@@ -13,22 +13,14 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
+from dpglm.analyst import batches, modes, sampler
 from dpglm.analyst import fit as fit_module
-from dpglm.analyst import sampler
 from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.batches import evaluate, use_compilation_cache
 from dpglm.analyst.model import TableData
+from dpglm.analyst.modes import Laplace, curvature, find_modes
 from dpglm.analyst.nuts import Reference
-from dpglm.analyst.sampler import (
-    LARGEST_STEP,
-    WARMUP,
-    Laplace,
-    continue_chains,
-    curvature,
-    evaluate,
-    find_modes,
-    start_chains,
-    use_compilation_cache,
-)
+from dpglm.analyst.sampler import LARGEST_STEP, WARMUP, continue_chains, start_chains
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 
@@ -346,41 +338,41 @@ def test_pieces_give_the_same_draws(several: Any, monkeypatch: pytest.MonkeyPatc
         return continue_chains(start_chains(shape, stacked(data), laplace, chains=2, seed=3), 5)[1].draws
 
     whole = some_draws()
-    monkeypatch.setattr(sampler, "_LARGEST_PIECE", 2)
-    assert sampler._pieces(3) == [slice(0, 2), slice(1, 3)]
+    monkeypatch.setattr(batches, "_LARGEST_PIECE", 2)
+    assert batches._pieces(3) == [slice(0, 2), slice(1, 3)]
     np.testing.assert_allclose(some_draws(), whole, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(find_modes(shape, stacked(data), start).mode, laplace.mode, atol=1e-6)
 
 
 @pytest.mark.parametrize("posteriors", [1, 3, 64, 65, 127, 129, 1000])
 def test_pieces_cover_every_posterior_and_have_one_length(posteriors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = sampler._pieces(posteriors)
+    pieces = batches._pieces(posteriors)
     assert len({piece.stop - piece.start for piece in pieces}) == 1
     assert pieces[0].stop <= 64
     assert len(pieces) == -(-posteriors // 64)
     assert {i for piece in pieces for i in range(piece.start, piece.stop)} == set(range(posteriors))
     assert all(later.start <= piece.stop for piece, later in pairwise(pieces))
-    monkeypatch.setattr(sampler.jax, "default_backend", lambda: "gpu")
-    assert sampler._pieces(posteriors) == [slice(0, posteriors)]
+    monkeypatch.setattr(batches.jax, "default_backend", lambda: "gpu")
+    assert batches._pieces(posteriors) == [slice(0, posteriors)]
 
 
 def test_roots_of_large_matrices_are_those_of_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cholesky's way and eigenvectors give one covariance; what is not positive definite takes the second."""
     root = np.random.default_rng(1).normal(size=(2, 6, 6))
     precision = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(6)
-    by_eigenvectors, convex = sampler.inverse_roots(precision)
+    by_eigenvectors, convex = modes.inverse_roots(precision)
     assert convex.all()
     np.testing.assert_allclose(
         by_eigenvectors @ by_eigenvectors.transpose(0, 2, 1) @ precision, [np.eye(6)] * 2, atol=1e-9
     )
-    monkeypatch.setattr(sampler, "_LARGEST_FOR_EIGENVECTORS", 5)
-    by_cholesky, convex = sampler.inverse_roots(precision)
+    monkeypatch.setattr(modes, "_LARGEST_FOR_EIGENVECTORS", 5)
+    by_cholesky, convex = modes.inverse_roots(precision)
     assert convex.all()
     assert not np.allclose(by_cholesky, by_eigenvectors)
     np.testing.assert_allclose(by_cholesky @ by_cholesky.transpose(0, 2, 1) @ precision, [np.eye(6)] * 2, atol=1e-9)
     saddle = precision.copy()
     saddle[1] = np.diag([3.0, 2.0, 1.0, 1e-9, -0.5, 4.0])
-    factor, convex = sampler.inverse_roots(saddle)
+    factor, convex = modes.inverse_roots(saddle)
     assert convex.tolist() == [True, False]
     np.testing.assert_allclose(np.linalg.eigvalsh(factor[1] @ factor[1].T), [1 / 4, 1 / 3, 1 / 2, 1, 2, 100], rtol=1e-9)
 
@@ -418,7 +410,7 @@ def test_mode_and_curvature_where_eigenvalues_are_equal() -> None:
 
 def test_compilation_cache_goes_where_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     changes: dict[str, Any] = {}
-    monkeypatch.setattr(sampler.jax.config, "update", lambda name, value: changes.__setitem__(name, value))
+    monkeypatch.setattr(batches.jax.config, "update", lambda name, value: changes.__setitem__(name, value))
     monkeypatch.setenv("DPGLM_CACHE", "")
     use_compilation_cache()
     assert changes == {}

@@ -15,27 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
+from dpglm.analyst.batches import Data, Floats, Model, evaluate, use_compilation_cache
 from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
+from dpglm.analyst.modes import Laplace, curvature, find_modes, inverse_roots
 from dpglm.analyst.programs import kept_program, loading_ahead
 from dpglm.analyst.result import Diagnostics, Fit, FitWarning, import_arviz
-from dpglm.analyst.sampler import (
-    WARMUP,
-    Data,
-    Floats,
-    Laplace,
-    Model,
-    Progress,
-    continue_chains,
-    curvature,
-    evaluate,
-    find_modes,
-    inverse_roots,
-    start_chains,
-    use_compilation_cache,
-)
+from dpglm.analyst.sampler import WARMUP, Progress, continue_chains, start_chains
 from dpglm.analyst.staged import initial_points, staged_draws, staged_inflation, staged_model
 from dpglm.centring import only_of_moments
 from dpglm.errors import InputError

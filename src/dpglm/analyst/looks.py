@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
+from dpglm.analyst.modes import find_modes
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.programs import kept_array, kept_program
-from dpglm.analyst.sampler import find_modes, use_compilation_cache
 from dpglm.centring import Centring, ResidualTable, residual_table
 from dpglm.formula import Design
 from dpglm.release_file import Release, Stage

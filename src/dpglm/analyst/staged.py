@@ -38,9 +38,9 @@ from dpglm.analyst.looks import (
     relative,
     symmetric,
 )
+from dpglm.analyst.modes import Laplace
 from dpglm.analyst.priors import Prior, prior_of
 from dpglm.analyst.programs import kept_program
-from dpglm.analyst.sampler import Laplace
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 

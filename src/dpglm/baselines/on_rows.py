@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import _LOG_SPREAD_PRIOR
+from dpglm.analyst.modes import find_modes
 from dpglm.analyst.outcomes import Outcome, outcome_of
 from dpglm.analyst.priors import Prior, prior_of
-from dpglm.analyst.sampler import find_modes, sample_chains, use_compilation_cache
+from dpglm.analyst.sampler import sample_chains
 from dpglm.baselines.row_likelihood import row_likelihood
 from dpglm.baselines.rows_posterior import Floats, RowsPosterior
 from dpglm.errors import InputError
@@ -33,7 +35,7 @@ class RowsData(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsModel:
-    """A regression on rows, in the shape that the sampler takes (``dpglm.analyst.sampler.Model``)."""
+    """A regression on rows, in the shape that the sampler takes (``dpglm.analyst.batches.Model``)."""
 
     names: tuple[str, ...]
     outcome: Outcome

@@ -1,0 +1,165 @@
+"""Densities of many posteriors at many points: in pieces, and in lanes where that is faster.
+
+One program is compiled a model shape and kept in a persistent cache; arrays are arguments, so releases of one shape
+share it. A batch of small posteriors on a processor runs in lanes (lanes.py), a piece on each core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.lanes import OPTIONS, lanes
+from dpglm.analyst.programs import cache_folder, kept_program, usable_cores
+
+jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+
+Floats = npt.NDArray[np.float64]
+Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, one entry a posterior
+
+_BATCH = 32  # points of each posterior in one call
+_LARGEST_BATCH = {"cpu": 256, "gpu": 16384}  # points of all posteriors in one call; see _pieces
+_LARGEST_PIECE = 64  # posteriors in one call on a processor
+_PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most
+_LANES = 128  # points in one call: what the caches hold
+_LEAST_IN_LANES = 8  # posteriors
+
+
+class Model(Protocol):
+    """What is sampled: a frozen, hashable shape, which decides the program, with a density of arrays."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The coefficients, which come first in the free vector."""
+        ...
+
+    def log_density(self, data: Any, free: jax.Array) -> jax.Array:
+        """Log posterior density of a free vector, up to a constant."""
+        ...
+
+
+def use_compilation_cache() -> None:
+    """Let JAX keep what ``kept_program`` leaves to it in the same folder."""
+    folder = cache_folder()
+    if folder is not None and jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)  # type: ignore[no-untyped-call]
+
+
+@partial(jax.jit, static_argnums=0)
+def value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
+    """Of the log density at one point: a program of its own, so that both programs below share one tracing."""
+    return jax.value_and_grad(partial(shape.log_density, data))(point)
+
+
+def at_points(one: Callable[..., Any], arrays: tuple[Any, ...], points: int, in_lanes: bool) -> Callable[..., Any]:
+    """``one`` of each posterior's arrays, at some points of each: a function of (size, posteriors * points)."""
+    posteriors = len(jax.tree.leaves(arrays)[0])
+    if in_lanes:
+        return partial(lanes(one), *posteriors_last(arrays, points))
+    shared, each = (None,) * len(arrays), (0,) * len(arrays)
+    nested = jax.vmap(jax.vmap(one, (*shared, -1), -1), (*each, -2), -2)
+
+    def at(positions: jax.Array) -> Any:
+        made = nested(*arrays, positions.reshape(-1, posteriors, points))
+        return jax.tree.map(lambda array: array.reshape(*array.shape[:-2], posteriors * points), made)
+
+    return at
+
+
+def posteriors_last(arrays: Any, points: int = 1) -> Any:
+    """The posteriors' axis from the front to the end, each as often as it has points."""
+    return jax.tree.map(lambda array: jnp.repeat(jnp.moveaxis(jnp.asarray(array), 0, -1), points, axis=-1), arrays)
+
+
+def _evaluated(shape: Model, data: Data, points: jax.Array, in_lanes: bool) -> tuple[jax.Array, jax.Array]:
+    at = at_points(partial(value_and_gradient, shape), (data,), points.shape[1], in_lanes)
+    values, gradients = at(posteriors_last(points.reshape(-1, points.shape[2])))
+    return values.reshape(points.shape[:2]), gradients.T.reshape(points.shape)
+
+
+@kept_program
+def _values_and_gradients(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log densities and their gradients at (posteriors, points, size)."""
+    return _evaluated(shape, data, points, in_lanes=False)
+
+
+@partial(kept_program, options=OPTIONS)
+def _values_and_gradients_in_lanes(shape: Model, data: Data, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _evaluated(shape, data, points, in_lanes=True)
+
+
+def evaluate(shape: Model, data: Data, points: Floats) -> tuple[Floats, Floats]:
+    """The same in batches of one fixed size, so that one compiled program serves every number of points."""
+    posteriors, count, size = points.shape
+    in_lanes = runs_in_lanes(shape, posteriors)
+    program = _values_and_gradients_in_lanes if in_lanes else _values_and_gradients
+    largest = _LANES if in_lanes else _LARGEST_BATCH[_backend()]
+    batch = max(1, min(_BATCH, 2 * size + 1, largest // _pieces(posteriors, in_lanes)[0].stop))
+    values, gradients = [], []
+    for first in range(0, count, batch):
+        part = points[:, first : first + batch]
+        missing = batch - part.shape[1]
+        padded = np.concatenate([part, np.repeat(part[:, -1:], missing, axis=1)], axis=1)
+        value, gradient = in_pieces(partial(program, shape), (data, padded), in_lanes)
+        values.append(value[:, : batch - missing])
+        gradients.append(gradient[:, : batch - missing])
+    together = np.concatenate(values, axis=1)
+    return np.where(np.isfinite(together), together, -np.inf), np.concatenate(gradients, axis=1)
+
+
+def runs_in_lanes(shape: Model, posteriors: int) -> bool:
+    """Whether this batch runs in lanes. One fit does not: it has too few points at a time."""
+    return bool(getattr(shape, "is_small", False)) and posteriors >= _LEAST_IN_LANES and _backend() == "cpu"
+
+
+def in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bool) -> Any:
+    """A program over pieces of some posteriors; what it makes of them joined, as NumPy arrays.
+
+    In lanes one piece runs on each core. Others run one after the other: with LAPACK in two calls at a time XLA's
+    threads can wait for each other forever (seen with jaxlib 0.10 on two cores), and in lanes nothing calls it.
+    """
+    arrays = jax.tree.map(np.asarray, arrays)
+    posteriors = len(jax.tree.leaves(arrays)[0])
+    pieces = _pieces(posteriors, in_lanes)
+
+    def run(piece: slice) -> Any:
+        return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
+
+    if in_lanes and len(pieces) > 1:
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            made = list(pool.map(run, pieces))
+    else:
+        made = [run(piece) for piece in pieces]
+    overlap = len(pieces) * pieces[0].stop - posteriors
+    made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
+
+
+def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
+    """All of one length, so that one program serves them: the last may overlap the one before.
+
+    Larger pieces gain nothing on a processor, and with a thousand points in one call XLA's threads can wait for each
+    other as well. A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
+    """
+    most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
+    number = -(-posteriors // most)
+    if in_lanes:
+        cores = usable_cores()
+        number = min(-(-number // cores) * cores, max(number, posteriors // _PIECES_IN_LANES[0]))
+    length = -(-posteriors // number)
+    if in_lanes:
+        length = min(posteriors, length + length % 2)
+    starts = [*range(0, posteriors - length, length), posteriors - length]
+    return [slice(start, start + length) for start in starts]
+
+
+def _backend() -> str:
+    return "cpu" if jax.default_backend() == "cpu" else "gpu"
