@@ -5,7 +5,9 @@ Three kinds: posteriors by NUTS (of releases or of rows), chains of noisy gradie
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from dpglm.baselines.langevin import BURN_IN, ITERATIONS, chains
 from paper.seed import SEED
 from paper.sketches import Sketches, distances, rank_r_hat
 
-CHAINS, DRAWS, MOST_DRAWS, KEPT = 4, 1_000, 8_000, 1_000
+CHAINS, DRAWS, MOST_DRAWS, KEPT = 4, 1_000, 32_000, 1_000
 LARGEST_R_HAT = 1.008  # more draws are made above this; what is reported must stay below 1.01
 KEEP_EVERY = 4  # of the draws of noisy gradients, which are far from independent
 Result = dict[str, np.ndarray]
@@ -41,34 +43,38 @@ class PosteriorJob:
     sampler: str = "nuts"
 
     def run(self, _: Path) -> Result:
-        """Chains that go on until they agree, or draws of the Gaussian."""
+        """Chains, each posterior's until they agree, or draws of the Gaussian."""
         laplace = find_modes(self.model, self.data, self.start)
         if self.sampler == "laplace":
             standard = np.random.default_rng(SEED).normal(size=(CHAINS * KEPT, laplace.mode.shape[1]))
             drawn = laplace.mode[:, None] + np.einsum("rij,dj->rdi", laplace.factor, standard)
-            return self._sketch(drawn[:, None])
+            return self._sketch(drawn[:, None], range(len(drawn)))
         running = start_chains(self.model, self.data, laplace, chains=CHAINS, seed=SEED)
-        running, sampled = continue_chains(running, self.draws)
-        count = len(self.model.names)
-        while True:
-            r_hat = max(np.nanmax(rank_r_hat(one[..., :count])) for one in sampled.draws)
-            made = sampled.draws.shape[2]
-            if r_hat < LARGEST_R_HAT or made >= MOST_DRAWS:
-                break
-            running, more = continue_chains(running, made)
-            sampled = sampled.joined(more)
-        free = sampled.draws[:, :, :: max(1, made // KEPT)]
-        result = self._sketch(free)
-        result["r_hat"] = np.array([rank_r_hat(one[..., :count]) for one in sampled.draws])
-        return result | {"divergences": sampled.divergences, "draws": np.array(made), "steps": sampled.steps}
+        count, waiting, draws = len(self.model.names), np.arange(len(self.start)), self.draws
+        sampled, parts, places = None, [], []
+        while len(waiting):
+            running, more = continue_chains(running, draws)
+            sampled = more if sampled is None else sampled.joined(more)
+            draws = sampled.draws.shape[2]
+            r_hat = np.array([rank_r_hat(one[..., :count]) for one in sampled.draws])
+            ends = (np.nanmax(r_hat, axis=1) < LARGEST_R_HAT) | (draws >= MOST_DRAWS)
+            if ends.any():
+                kept = sampled.draws[ends][:, :, :: max(1, draws // KEPT)]
+                facts = {"r_hat": r_hat, "divergences": sampled.divergences, "steps": sampled.steps}
+                parts.append(self._sketch(kept, waiting[ends]) | {name: values[ends] for name, values in facts.items()})
+                places.append(waiting[ends])
+            running, sampled, waiting = _of(running, ~ends), _of(sampled, ~ends), waiting[~ends]
+        order = np.argsort(np.concatenate(places))
+        joined = {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+        return joined | {"draws": np.array(draws)}
 
-    def _sketch(self, free: np.ndarray) -> Result:
-        """Of the coefficients."""
+    def _sketch(self, free: np.ndarray, which: Sequence[int] | np.ndarray) -> Result:
+        """Of the coefficients of some of the posteriors."""
         if self.staged is None:
             return _as_arrays(Sketches.of(_coefficients(self.model, free)))
         from dpglm.analyst.staged import staged_draws
 
-        each = zip(self.staged, free, strict=True)
+        each = zip([self.staged[number] for number in which], free, strict=True)
         return _as_arrays(
             Sketches.of(np.array([staged_draws(self.model, data, one, SEED).coefficients for data, one in each]))
         )
@@ -145,6 +151,18 @@ class TuningJob:
 def temperatures(noise: np.ndarray, grid: np.ndarray, rows: int) -> np.ndarray:
     """Variance of privacy's noise over that of Langevin dynamics at the first step, (noise, settings)."""
     return grid[:, 0] * (noise[:, None] * grid[:, 1] / (2 * rows**-0.5)) ** 2
+
+
+def _of(whole: Any, chosen: np.ndarray) -> Any:
+    """Some of the posteriors of a dataclass whose arrays have one entry each; its model is theirs too."""
+    fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole) if field.name != "shape"}
+    parts = {
+        name: _of(value, chosen)
+        if dataclasses.is_dataclass(value)
+        else jax.tree.map(lambda array: np.asarray(array)[chosen], value)
+        for name, value in fields.items()
+    }
+    return dataclasses.replace(whole, **parts)
 
 
 def _coefficients(model: Any, free: np.ndarray) -> np.ndarray:

@@ -107,3 +107,26 @@ def test_sketches_tell_distances_and_agreement():
     assert rank_r_hat(shifted).min() > 1.02
     assert np.isnan(rank_r_hat(one[0, :1])).all()
     assert (distances(np.full((401, 2), np.nan), Sketches.of(one).quantiles[0]) == 1).all()
+
+
+def test_each_posterior_is_sampled_until_its_chains_agree(monkeypatch):
+    """Most need more draws than the first thirty, not all as many: results are of the right ones all the same."""
+    from dpglm.baselines.on_rows import stacked_rows
+    from paper import jobs
+    from paper.tables import simulated
+
+    slopes = [-3.0, 3.0]
+    tables = [simulated("logistic", 400, np.array([slope]), np.random.default_rng(n), np.eye(1) / 4)
+              for n, slope in enumerate(slopes)]  # fmt: skip
+    model, data = stacked_rows([table.rows for table in tables], None, None, None)
+    monkeypatch.setattr(jobs, "LARGEST_R_HAT", 1.01)
+    asked = []
+    go_on = jobs.continue_chains
+    monkeypatch.setattr(jobs, "continue_chains", lambda run, n: asked.append((len(run.keys), n)) or go_on(run, n))
+    result = jobs.PosteriorJob(model, data, np.zeros((2, model.size)), draws=30).run(Path())
+    assert asked[0] == (2, 30)
+    assert 1 < len(asked) < 9
+    assert {count for count, _ in asked} == {1, 2}  # one agrees earlier
+    assert [n for _, n in asked[1:]] == [30 * 2**n for n in range(len(asked) - 1)]
+    assert (result["r_hat"].max(axis=1) < 1.01).all()
+    assert (np.diff(result["mean"][:, 0]) > 0.5).all()
