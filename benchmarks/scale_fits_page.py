@@ -147,8 +147,8 @@ def many(results: dict[str, Any]) -> list[str]:
         "### Many fits",
         "",
         paragraph(f"""
-            `dpglm.fit_many`: 5 columns and an intercept, 4 chains. Seconds include compilation; milliseconds a fit do
-            not on the processor, where programs are kept in files: a batch with a warm program. Beside it one by one:
+            `dpglm.fit_many`: 5 columns and an intercept, 4 chains. Seconds include compilation (for the GPU on two
+            cores, beside other work); milliseconds a fit do not: a batch with a warm program. Beside it one by one:
             `dpglm.fit` in a loop with a warm program, and the command `dpglm fit` with a warm cache. On the processor
             the best of three each. Wanted: 1,000 fits on the GPU in under {SECONDS} s; on two cores {LEAST_SPEEDUP}
             times the rate of one by one.
