@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import jax
@@ -27,7 +27,7 @@ Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, on
 _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = {"cpu": 256, "gpu": 16384}  # points of all posteriors in one call; see _pieces
 _LARGEST_PIECE = 64  # posteriors in one call on a processor
-_PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most
+_PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most; even
 _LANES = 128  # points in one call: what the caches hold
 _LEAST_IN_LANES = 8  # posteriors
 
@@ -134,8 +134,7 @@ def in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bo
         return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
 
     if in_lanes and len(pieces) > 1:
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            made = list(pool.map(run, pieces))
+        made = list(_threads(usable_cores()).map(run, pieces))
     else:
         made = [run(piece) for piece in pieces]
     overlap = len(pieces) * pieces[0].stop - posteriors
@@ -143,20 +142,27 @@ def in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bo
     return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
 
 
+@lru_cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    """Kept: a fit of many asks for them some hundred times."""
+    return ThreadPoolExecutor(count)
+
+
 def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
     """All of one length, so that one program serves them: the last may overlap the one before.
 
     Larger pieces gain nothing on a processor, and with a thousand points in one call XLA's threads can wait for each
-    other as well. A GPU takes all at once. In lanes every core has as many pieces, and these an even length.
+    other as well. A GPU takes all at once. In lanes the length is the even one with which the busiest core has least
+    to do.
     """
-    most = posteriors if _backend() == "gpu" else _PIECES_IN_LANES[1] if in_lanes else _LARGEST_PIECE
-    number = -(-posteriors // most)
     if in_lanes:
+        least, most = _PIECES_IN_LANES
         cores = usable_cores()
-        number = min(-(-number // cores) * cores, max(number, posteriors // _PIECES_IN_LANES[0]))
-    length = -(-posteriors // number)
-    if in_lanes:
-        length = min(posteriors, length + length % 2)
+        length = min(range(most, least - 1, -2), key=lambda length: -(-posteriors // (cores * length)) * length)
+        length = min(posteriors, length)
+    else:
+        most = posteriors if _backend() == "gpu" else _LARGEST_PIECE
+        length = -(-posteriors // -(-posteriors // most))
     starts = [*range(0, posteriors - length, length), posteriors - length]
     return [slice(start, start + length) for start in starts]
 

@@ -26,10 +26,12 @@ from jax.extend import core
 
 from dpglm.analyst.small_factors import cholesky, eigh, hold, solve_lower, total
 
-# Barriers stay, and all of a call runs in one thread, so that several calls can run at once.
-OPTIONS: dict[str, str | bool] = {
+# Barriers stay; all of a call runs in one thread, so that several calls can run at once; and vectors are as long as the
+# processor has them.
+OPTIONS: dict[str, str | bool | int] = {
     "xla_disable_hlo_passes": "cse_barrier_expander,cpu-parallel-task-assigner",
     "xla_cpu_multi_thread_eigen": False,
+    "xla_cpu_prefer_vector_width": 512,
 }
 _LARGEST_FACTOR = 40  # rows of a matrix that is factored here
 

@@ -67,7 +67,7 @@ def _folder() -> Path | None:
 
 
 def kept_program(
-    function: Callable[..., Result], options: dict[str, str | bool] | None = None
+    function: Callable[..., Result], options: dict[str, str | bool | int] | None = None
 ) -> Callable[..., Result]:
     """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position.
 

@@ -148,9 +148,16 @@ def continue_chains(running: Running, draws: int, progress: Progress | None = No
         traces.append(trace)
         if progress is not None:
             progress(done + wanted, draws)
-    position, acceptance, diverging, leaves = (np.concatenate(parts, axis=2) for parts in zip(*traces, strict=True))
-    free = running.laplace.mode[:, None, None] + np.einsum("rij,rcdj->rcdi", running.laplace.factor, position)
+    positions, *others = zip(*traces, strict=True)
+    acceptance, diverging, leaves = (np.concatenate(parts, axis=2) for parts in others)
+    in_lanes = runs_in_lanes(running.shape, len(leaves))
+    free = in_pieces(_unwhitened, (running.laplace.mode, running.laplace.factor, positions), in_lanes)
     return running, Chains(free, diverging.sum(axis=(1, 2)), acceptance.mean(axis=(1, 2)), leaves.mean(axis=(1, 2)))
+
+
+def _unwhitened(mode: Floats, factor: Floats, positions: tuple[Floats, ...]) -> Floats:
+    deviations = np.einsum("rij,rcdj->rcdi", factor, np.concatenate(positions, axis=2))
+    return np.asarray(mode[:, None, None] + deviations)
 
 
 def sample_chains(
