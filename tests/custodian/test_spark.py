@@ -319,7 +319,8 @@ def said(session: Any) -> Iterator[list[str]]:
 
 # A Python worker of Spark's may say that its rows stop coming, or that nobody listens any more, before it is ended: a
 # traceback of its own code, or one while it handles another; no rows.
-_CAUSE = rb"Traceback \(most recent call last\):\n(?:  .*\n)*(?:EOFError|BrokenPipeError: .*Broken pipe)\n"
+_CLOSED = rb"EOFError|BrokenPipeError: .*Broken pipe|ConnectionResetError: .*Connection reset by peer"
+_CAUSE = rb"Traceback \(most recent call last\):\n(?:  .*\n)*(?:" + _CLOSED + rb")\n"
 _AGAIN = rb"\nDuring handling of the above exception, another exception occurred:\n\n"
 CUT_OFF = re.compile(_CAUSE + rb"(?:" + _AGAIN + _CAUSE + rb")*")
 
