@@ -326,3 +326,11 @@ def test_foreign_objects_are_left_to_jax(folder: Path) -> None:
         with pytest.raises(programs._ForeignObjectError):
             described(shape)
     assert not folder.exists()
+
+
+def test_threads_are_kept_and_a_fork_gets_its_own(monkeypatch):
+    kept = programs.threads(2)
+    assert programs.threads(2) is kept
+    assert list(kept.map(abs, [-1, 2])) == [1, 2]
+    monkeypatch.setattr(programs.os, "getpid", lambda: -1)
+    assert programs.threads(2) is not kept

@@ -7,8 +7,7 @@ share it. A batch of small posteriors on a processor runs in lanes (lanes.py), a
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.lanes import OPTIONS, lanes
-from dpglm.analyst.programs import cache_folder, kept_program, usable_cores
+from dpglm.analyst.programs import cache_folder, kept_program, threads, usable_cores
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -55,7 +54,7 @@ def use_compilation_cache() -> None:
 
 @partial(jax.jit, static_argnums=0)
 def value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
-    """Of the log density at one point: a program of its own, so that both programs below share one tracing."""
+    """Of the log density at one point: a program of its own, so that all that are built on it share one tracing."""
     return jax.value_and_grad(partial(shape.log_density, data))(point)
 
 
@@ -134,18 +133,12 @@ def in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bo
         return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
 
     if in_lanes and len(pieces) > 1:
-        made = list(_threads(usable_cores()).map(run, pieces))
+        made = list(threads(usable_cores()).map(run, pieces))
     else:
         made = [run(piece) for piece in pieces]
     overlap = len(pieces) * pieces[0].stop - posteriors
     made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
     return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
-
-
-@lru_cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Kept: a fit of many asks for them some hundred times."""
-    return ThreadPoolExecutor(count)
 
 
 def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:

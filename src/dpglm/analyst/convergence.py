@@ -7,12 +7,11 @@ of a thousand fits has thousands of coefficients, and ArviZ loops over them. The
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.programs import usable_cores
+from dpglm.analyst.programs import threads, usable_cores
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,8 +26,8 @@ def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
     """
     chains, _, columns = draws.shape
     parts = [draws[..., first : first + _COLUMNS_AT_ONCE] for first in range(0, columns, _COLUMNS_AT_ONCE)]
-    with ThreadPoolExecutor(usable_cores()) as pool:  # NumPy sorts and transforms beside itself
-        bulk, tail, r_hat = np.concatenate(list(pool.map(_of_columns, parts)), axis=1)
+    # NumPy sorts and transforms beside itself.
+    bulk, tail, r_hat = np.concatenate(list(threads(usable_cores()).map(_of_columns, parts)), axis=1)
     return bulk, tail, r_hat if chains > 1 else np.full(columns, np.nan)
 
 

@@ -195,6 +195,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads(count: int) -> ThreadPoolExecutor:
+    """Kept: a fit of many asks for them some hundred times. A fork has none of its parent's, and gets its own."""
+    return _threads(count, os.getpid())
+
+
+@lru_cache
+def _threads(count: int, _process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
 def _processor() -> list[str]:
     """What machine code depends on. Where the system does not tell, the name of the machine stands for it."""
     facts = [platform.system(), platform.machine(), f"{usable_cores()} usable"]
