@@ -33,7 +33,7 @@ class Size:
     """How much of everything: the published study, or a quick look that a test can afford."""
 
     repetitions: int = 20
-    count_repetitions: int = 10
+    count_repetitions: int = 200  # KS moves little there: many tables to see it fall
     limit_repetitions: int = 5
     limit_rows: int = 10_000
     tables: int = 100  # of coverage

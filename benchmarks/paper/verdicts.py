@@ -140,7 +140,7 @@ def _fall(claim: str, lines: list[Line]) -> Verdict:
     first, last = lines[0], lines[-1]
     fall = by_repetition(first) - by_repetition(last)
     told = f"{mean_ks(first):.2f} at ε = {first['epsilon']:g}, {mean_ks(last):.2f} at ε = {last['epsilon']:g}"
-    told += f" (a fall of {fall.mean():.2f} ± {standard_error(fall):.2f}); median width {typical_width(first):.1f} and"
+    told += f" (a fall of {fall.mean():.3f} ± {standard_error(fall):.3f}); median width {typical_width(first):.1f} and"
     told += f" {typical_width(last):.1f}"
     falls = fall.mean() > ERRORS * standard_error(fall)
     return Verdict(claim, falls and not steps, "; ".join([told, *steps]))
