@@ -15,6 +15,7 @@ from dpglm import formula
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
+from dpglm.families import LARGEST_COUNT
 from dpglm.formula import MOST_COLUMNS, Design, DesignColumn, build_design
 from dpglm.grid import Grid
 from dpglm.schema import Schema
@@ -506,6 +507,15 @@ def test_a_formula_that_breaks_a_rule_is_refused(formula: object, rule: str) -> 
 )
 def test_family_and_outcome_must_fit(outcome: str, family: object, rule: str) -> None:
     assert rule in refused(f"{outcome} ~ a", family).rule
+
+
+def test_a_count_that_no_fit_could_read_is_refused_before_it_costs_anything() -> None:
+    schema = declared({**COLUMNS, "visits": {"type": "count", "upper": LARGEST_COUNT + 1}})
+    assert "an upper bound of 5,001, at most 5,000 can be fitted" in refused("visits ~ a", "poisson", schema).rule
+    assert build_design("visits ~ a", schema, "linear").response_range == (-1.0, 1.0)
+    assert build_design("y ~ visits", schema, "linear").dimension == 1
+    largest = declared({**COLUMNS, "visits": {"type": "count", "upper": LARGEST_COUNT}})
+    assert build_design("visits ~ a", largest, "poisson").response_range == (0.0, 5000.0)
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,8 @@ def residual_table(family: str, spread: float, clip: float, response_range: tupl
     mu = np.exp(u)
     cap = np.minimum(high, np.maximum(1.0, mu + clip * np.sqrt(spread * mu)))
     step = 1e-4
-    mean = _clipped_count_mean(mu, cap, spread, int(high))
-    slope = (_clipped_count_mean(mu * math.exp(step), cap, spread, int(high)) - mean) / step
+    mean = _clipped_count_mean(mu, cap, spread)
+    slope = (_clipped_count_mean(mu * math.exp(step), cap, spread) - mean) / step
     return _table(u, mean, slope, np.zeros(_POINTS), cap)
 
 
@@ -152,16 +152,17 @@ def _table(u: Floats, mean: Floats, weight: Floats, low: Floats, high: Floats) -
     return ResidualTable(float(u[0]), float(u[1] - u[0]), mean, weight, low, high)
 
 
-def _clipped_count_mean(mu: Floats, cap: Floats, dispersion: float, largest: int) -> Floats:
-    """E[min(y, cap)] of a negative binomial with variance dispersion times mean: the sum of P(y > j) for j < cap."""
-    counts = np.arange(largest + 1)
-    from scipy.special import betainc, pdtrc  # not scipy.stats: its import takes as long as a small fit
+def _clipped_count_mean(mu: Floats, cap: Floats, dispersion: float) -> Floats:
+    """E[min(y, cap)] of a negative binomial with variance dispersion times mean.
 
+    For a whole number c it is mu P(y' < c) + c P(y > c), where y' has one more in its shape (a Poisson y' is y itself).
+    """
+    from scipy.special import betainc, pdtr, pdtrc  # not scipy.stats: its import takes as long as a small fit
+
+    whole = np.floor(cap)
     if dispersion < 1 + 1e-6:
-        beyond = pdtrc(counts, mu[:, None])
+        below, beyond = pdtr(whole - 1, mu), pdtrc(whole, mu)
     else:
-        beyond = betainc(counts + 1.0, mu[:, None] / (dispersion - 1), 1 - 1 / dispersion)
-    whole = np.minimum(np.floor(cap).astype(np.intp), largest)
-    sums = np.concatenate([np.zeros((len(mu), 1)), np.cumsum(beyond, axis=1)], axis=1)
-    rows = np.arange(len(mu))
-    return np.asarray(sums[rows, whole] + (cap - whole) * beyond[rows, whole])
+        shape, share = mu / (dispersion - 1), 1 / dispersion
+        below, beyond = betainc(shape + 1, whole, share), betainc(whole + 1, shape, 1 - share)
+    return np.asarray(mu * below + cap * beyond)

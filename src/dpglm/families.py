@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from dpglm.blocks import BlockShape, check_blocks
 from dpglm.errors import InputError
 
+LARGEST_COUNT = 5_000  # bound of a count outcome: the time of a fit grows with it
+
 
 @dataclass(frozen=True)
 class Family:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dpglm.errors import InputError
 from dpglm.expressions import FUNCTIONS, Expression, parse_expression, without_backticks
-from dpglm.families import Family, family_named
+from dpglm.families import LARGEST_COUNT, Family, family_named
 from dpglm.schema import Column, Schema
 
 _LONGEST_FORMULA = 10_000
@@ -300,6 +300,9 @@ def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Fact
         return Factor(column, 1, 0.5, 0.5)
     expression = _expression(text, schema)
     if family.coding == "count":
+        if column is not None and column.upper > LARGEST_COUNT:
+            rule = f"is a count with an upper bound of {column.upper:,.0f}, at most {LARGEST_COUNT:,} can be fitted"
+            raise InputError("outcome", text, rule, "declare a smaller one: larger counts are clamped to it")
         return Factor(expression, 0, 0.0, 1.0)
     return _numeric_factor(expression, centred=intercept)
 

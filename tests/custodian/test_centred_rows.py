@@ -377,19 +377,34 @@ def test_the_largest_residual_covers_every_outcome_between_the_points_of_the_tab
             assert (np.maximum(high - mean, mean - low) <= largest + 1e-12 * scale).all()
 
 
-def test_the_table_is_to_the_last_bit_that_of_scipys_distributions() -> None:
-    """Which take long to import; but integers of a release depend on every bit."""
-    from scipy.stats import norm, poisson
+def test_the_table_of_linear_outcomes_is_to_the_last_bit_that_of_scipys_distribution() -> None:
+    """Which takes long to import; but integers of a release depend on every bit."""
+    from scipy.stats import norm
 
     table = residual_table("linear", 0.3, 4.3, (-1, 1))
     np.testing.assert_array_equal(table.weight, (2 * norm.cdf(4.3) - 1) / 0.3)
-    table = residual_table("poisson", 1.0, 4.3, (0, 40))
-    mu = np.exp(np.linspace(math.log(1e-3), math.log(40), len(table.mean)))
-    whole = np.floor(table.high).astype(int)
-    beyond = poisson.sf(np.arange(41), mu[:, None])
-    sums = np.concatenate([np.zeros((len(mu), 1)), np.cumsum(beyond, axis=1)], axis=1)
-    rows = np.arange(len(mu))
-    np.testing.assert_array_equal(table.mean, sums[rows, whole] + (table.high - whole) * beyond[rows, whole])
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 1.001, 1.7, 4.0, 60.0])
+@pytest.mark.parametrize("upper", [1, 40, 700])
+def test_the_mean_of_a_clipped_count_is_the_sum_over_all_counts(spread: float, upper: int) -> None:
+    from scipy.stats import nbinom, poisson
+
+    table = residual_table("poisson", spread, 4.3, (0, upper))
+    few = np.arange(0, len(table.mean), 97)
+    mu = np.exp(np.linspace(math.log(1e-3), math.log(upper), len(table.mean)))[few, None]
+    beyond = poisson(mu) if spread <= 1 else nbinom(mu / (spread - 1), 1 / spread)
+    counts, cap = np.arange(upper), table.high[few]
+    # E[min(y, c)] is the sum of P(y > j) over j < c, the last one in part
+    expected = np.sum(beyond.sf(counts) * np.clip(cap[:, None] - counts, 0, 1), axis=1)
+    np.testing.assert_allclose(table.mean[few], expected, rtol=1e-12)
+
+
+def test_a_table_of_large_counts_takes_no_longer_than_one_of_small_counts() -> None:
+    table = residual_table("poisson", 3.0, 4.3, (0, 10**9))  # not one count after another
+    assert np.isfinite(table.mean).all()
+    assert (np.diff(table.mean) > 0).all()
+    assert (table.weight > 0).all()
 
 
 # Sensitivity over real rows

@@ -30,11 +30,11 @@ from jax.scipy.special import erf, ndtr
 
 from dpglm.analyst.smoothing import SmoothingPlan, normal_derivatives, smoothed
 from dpglm.errors import InputError
+from dpglm.families import LARGEST_COUNT
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
 METHODS = ("exact", "taylor")
-LARGEST_COUNT_BOUND = 5000
 
 _Floats = npt.NDArray[np.float64]
 _Number = jax.Array | float
@@ -79,8 +79,8 @@ def outcome_of(family_name: str, link: str | None, response_range: tuple[float, 
         raise InputError("response_range", response_range, "must be finite with low < high", "give (low, high)")
     if family_name == "logistic" and (low, high) != (-1.0, 1.0):
         raise InputError("response_range", response_range, "is (-1, 1) for two levels", "code the levels as -1 and 1")
-    if family_name == "poisson" and not (low == 0 and high == int(high) and high <= LARGEST_COUNT_BOUND):
-        rule = f"is (0, whole number up to {LARGEST_COUNT_BOUND}) for counts"
+    if family_name == "poisson" and not (low == 0 and high == int(high) and high <= LARGEST_COUNT):
+        rule = f"is (0, whole number up to {LARGEST_COUNT}) for counts"
         raise InputError("response_range", response_range, rule, "choose a smaller bound for y")
     return Outcome(family_name, link or links[0], low, high)
 
