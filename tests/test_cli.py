@@ -71,7 +71,9 @@ def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert "would exceed the cap" in capsys.readouterr().err
     assert not (folder / "second.json").exists()
     assert run("ledger", "show", "p.ledger", "--json") == 0
-    assert [entry["release_id"] for entry in json.loads(capsys.readouterr().out)["entries"]] == [made.id]
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert (entry["release_id"], entry["kept"]) == (made.id, True)
+    assert entry["mu"] == pytest.approx(made.stages[0].mu)
     assert run("ledger", "verify", "p.ledger") == 0
     assert run("ledger", "export", "p.ledger", "--output", "again.json") == 0
     assert (folder / "again.json").read_bytes() == (folder / "r.json").read_bytes()

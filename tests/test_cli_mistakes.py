@@ -341,3 +341,14 @@ def test_a_full_standard_output(folder: Path, arguments: list[str]) -> None:
     assert done.stderr == (
         "output = standard output: cannot be used (No space left on device); make room, or choose another\n"
     )
+
+
+def test_stopping_does_not_wait_for_threads_at_work() -> None:
+    """A thread that compiles cannot be stopped, and crashes if Python ends under it."""
+    code = (
+        "import sys, threading, time; from dpglm import cli\n"
+        "def stop(**_): raise KeyboardInterrupt\n"
+        "cli.app = stop; threading.Thread(target=time.sleep, args=(300,)).start(); cli.program()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "stopped: no output file was written\n")

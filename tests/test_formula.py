@@ -509,6 +509,12 @@ def test_family_and_outcome_must_fit(outcome: str, family: object, rule: str) ->
     assert rule in refused(f"{outcome} ~ a", family).rule
 
 
+def test_no_two_coefficients_have_one_name() -> None:
+    named = declared({**COLUMNS, "Intercept": {"type": "numeric", "lower": 0, "upper": 1}})
+    assert refused("y ~ Intercept + a", schema=named).rule == "would be the name of two coefficients"
+    assert build_design("y ~ Intercept + a - 1", named, "linear").coefficient_names == ("Intercept", "a")
+
+
 def test_a_count_that_no_fit_could_read_is_refused_before_it_costs_anything() -> None:
     schema = declared({**COLUMNS, "visits": {"type": "count", "upper": LARGEST_COUNT + 1}})
     assert "an upper bound of 5,001, at most 5,000 can be fitted" in refused("visits ~ a", "poisson", schema).rule

@@ -180,7 +180,9 @@ def release(
 
     if (ledger is None) != no_ledger:
         rule = "give either --ledger or --no-ledger"
-        raise InputError("ledger", ledger, rule, "create one with `dpglm ledger init`, or say --no-ledger")
+        raise InputError(
+            "ledger", ledger and str(ledger), rule, "create one with `dpglm ledger init`, or say --no-ledger"
+        )
     check_output(output, "a release", force)
     expect("table", Path(table), "a table")
     if engine not in ("local", "spark"):
@@ -330,8 +332,19 @@ def _points(given: list[str] | None) -> dict[str, str]:
     return points
 
 
+def program() -> None:
+    """What the shell calls."""
+    try:
+        main()
+    except SystemExit as end:
+        if end.code == _STOPPED:  # threads that still compile would crash as Python ends under them
+            sys.stderr.flush()
+            os._exit(_STOPPED)
+        raise
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """The program: one line on standard error and a non-zero exit for every mistake."""
+    """A command: one line on standard error and a non-zero exit for every mistake."""
     gc.set_threshold(100_000)  # imports make many objects, and none of them is garbage
     atexit.register(gc.freeze)  # nor need Python look for garbage in them as it ends
     try:
@@ -371,4 +384,4 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    program()

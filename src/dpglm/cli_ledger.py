@@ -57,14 +57,17 @@ def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     ledger = open_ledger(path)
     entries = ledger.entries()
     if as_json:
-        listed = [{"number": e.number, "time": e.time, "release_id": e.release_id, **e.description} for e in entries]
+        listed = [
+            {"number": entry.number, "time": entry.time, "release_id": entry.release_id, "kept": entry.has_release,
+             "mu": entry.mu, **entry.description} for entry in entries
+        ]  # fmt: skip
         typer.echo(json.dumps({**ledger.summary().to_dict(), "entries": listed}))
         return
     typer.echo(str(ledger.summary()))
     for entry in entries:
         kept = "kept" if entry.has_release else "not finished"
         what = ", ".join(f"{key} {value}" for key, value in entry.description.items())
-        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  {what}")
+        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  mu {entry.mu:.4g} of: {what}")
 
 
 @ledger_app.command("verify")

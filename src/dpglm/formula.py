@@ -398,6 +398,12 @@ def _check_design(design: Design) -> None:
     for position, column in enumerate(design.columns):
         if column.keys in keys[:position]:
             raise InputError("formula", column.name, "appears twice", "remove one of them")
+    names = design.coefficient_names
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise InputError(
+                "formula", name, "would be the name of two coefficients", "rename the column in the schema"
+            )
     if design.dimension > MOST_COLUMNS:
         raise InputError("formula", design.dimension, f"gives more than {MOST_COLUMNS} columns", "use fewer terms")
 

@@ -57,7 +57,7 @@ class Privacy:
                 "delta",
                 delta,
                 f"mu = {mu:.6g} needs delta = {spent:.3g} at epsilon = {epsilon:g}",
-                "use a larger delta",
+                "use a smaller epsilon or a larger delta",
             )
         return cls(epsilon, delta, mu, rho_of(mu))
 

@@ -40,6 +40,8 @@ def plain_statement(
         f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
         f" (({epsilon:g}, {delta:g})-differential privacy)."
     )
+    if delta * dataset.rows > 1:
+        text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
     if stages > 1:
         text += (
             f" The budget was shared by {stages} looks at the table, each taken from where the noisy ones before it"

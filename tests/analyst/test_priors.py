@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import integrate, stats
 
-from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, prior_of
+from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, distribution_text, prior_of
 from dpglm.errors import InputError
 
 NAMES = ("Intercept", "a", "b")
@@ -174,3 +174,17 @@ def test_scales_must_be_positive_numbers(scale: Any) -> None:
     ):
         with pytest.raises(InputError, match="must be a number above 0"):
             make()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "text"),
+    [
+        (dist.Normal(0, 0.7), "Normal(loc=0, scale=0.7)"),
+        (dist.StudentT(3.0), "StudentT(df=3, loc=0, scale=1)"),
+        (dist.TruncatedNormal(0, 1, low=0), "LeftTruncatedDistribution"),  # not how it was written: only its name
+        (dist.Normal(np.zeros(2), 1.0), "Normal"),
+        ("Normal(loc=0, scale=0.7)", "Normal(loc=0, scale=0.7)"),
+    ],
+)
+def test_a_distribution_is_told_as_it_is_written(distribution: object, text: str) -> None:
+    assert distribution_text(distribution) == text

@@ -16,6 +16,7 @@ from scipy.stats import multivariate_normal
 
 import dpglm
 from dpglm.analyst import looks
+from dpglm.analyst.convergence import convergence
 from dpglm.analyst.fit import Asked, fit_staged
 from dpglm.analyst.staged import _LOG_DISCREPANCY, StagedShape, _information, _looks, _position, staged_model
 from dpglm.custodian.build import build_release
@@ -107,6 +108,10 @@ def test_both_targets_find_the_tables_own_estimate_and_the_table_is_narrower(fit
     assert np.all(this["sd"] < 0.8 * population["sd"])
     assert np.all(population["r_hat"] < 1.05)
     assert np.all((population["inflation"] > 1) & (population["inflation"] < 1.5))
+    assert np.all(np.isnan(this["inflation"]))  # without noise the table's own estimate is known
+    bulk, tail, r_hat = convergence(fitted.draws("original", "table"))
+    np.testing.assert_allclose(this["ess"], np.minimum(bulk, tail), rtol=1e-6)
+    np.testing.assert_allclose(this["r_hat"], r_hat, rtol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["poisson", "linear"])

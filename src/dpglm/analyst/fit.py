@@ -379,4 +379,4 @@ def _check(releases: Sequence[Any], asked: Asked) -> None:
         if name == "draws" and value is None:
             continue
         if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= _LARGEST_SEED:
-            raise InputError(name, value, f"must be a whole number of at least {least}", "correct it")
+            raise InputError(name, value, f"must be a whole number from {least} to {_LARGEST_SEED}", "correct it")

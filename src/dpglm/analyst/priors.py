@@ -103,6 +103,21 @@ class SphericalPrior:
         return jnp.concatenate([self.intercept * jax.random.normal(intercept_key, (first,)), slopes])
 
 
+def distribution_text(distribution: Any) -> str:
+    """A NumPyro distribution as it is written, ``Normal(loc=0, scale=0.7)``, or its name where that does not do.
+
+    A text, from a file, is what it is.
+    """
+    if isinstance(distribution, str):
+        return distribution
+    name = type(distribution).__name__
+    values = {key: np.asarray(getattr(distribution, key, None)) for key in getattr(distribution, "arg_constraints", {})}
+    plain = all(value.ndim == 0 and value.dtype.kind in "fiu" for value in values.values())
+    if not values or not plain or hasattr(distribution, "base_dist"):
+        return name
+    return f"{name}({', '.join(f'{key}={float(value):g}' for key, value in values.items())})"
+
+
 @dataclass(frozen=True)
 class CustomPrior:
     """Any NumPyro distribution a coefficient, by name; the others keep the default. Scaled coordinates."""

@@ -6,8 +6,8 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.cautions import cautions
-from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior
+from dpglm.analyst.convergence import convergence
+from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior, distribution_text
 from dpglm.centring import CANONICAL_LINKS
 from dpglm.errors import FileError, InputError
 from dpglm.formula import Design
@@ -118,7 +119,8 @@ class Fit:
         ``lower`` and ``upper`` are equal-tailed. ``p_sign`` is the probability of the more probable sign.
         ``significant`` says whether the interval excludes zero. ``inflation`` is how many times wider the interval
         is than without privacy noise at the same number of rows. With ``target="table"`` the intervals are for the
-        estimate of this very table: narrower, and silent about other samples.
+        estimate of this very table: narrower, and silent about other samples; without noise they would have no width,
+        so that there is no inflation.
         """
         import pandas as pd
 
@@ -129,16 +131,22 @@ class Fit:
         self, prob: float = 0.95, units: str = "original", target: str = "population"
     ) -> list[dict[str, Any]]:
         """The rows of ``summary`` as plain dicts, for whom pandas takes too long to import."""
-        rows = []
-        for position, column in enumerate(_flat(self.draws(units, target)).T):
+        rows, draws = [], self.draws(units, target)
+        inflation, diagnostics = self.inflation[UNITS.index(units)], self.diagnostics
+        if target == "table":
+            inflation = np.full(len(self.names), np.nan)
+            if self.method == "nuts":
+                bulk, tail, r_hat = convergence(draws)
+                diagnostics = replace(diagnostics, ess_bulk=bulk, ess_tail=tail, r_hat=r_hat)
+        for position, column in enumerate(_flat(draws).T):
             row = _describe(column, prob)
             median, ratio = row.pop("median"), self._ratio_name()
             if ratio is not None and units == "original":
                 values = np.exp(np.clip([median, row["lower"], row["upper"]], -700, 700))
                 row |= dict(zip((ratio, f"{ratio}_lower", f"{ratio}_upper"), values, strict=True))
-            row["inflation"] = self.inflation[UNITS.index(units), position]
-            row["ess"] = min(self.diagnostics.ess_bulk[position], self.diagnostics.ess_tail[position])
-            row["r_hat"] = self.diagnostics.r_hat[position]
+            row["inflation"] = inflation[position]
+            row["ess"] = min(diagnostics.ess_bulk[position], diagnostics.ess_tail[position])
+            row["r_hat"] = diagnostics.r_hat[position]
             rows.append(row)
         return rows
 
@@ -146,6 +154,8 @@ class Fit:
         """A linear combination of coefficients in the user's units, for example ten years of age: ``{"age": 10}``."""
         import pandas as pd
 
+        if not isinstance(weights, Mapping) or not weights:
+            raise InputError("weights", weights, "must be a dict of coefficients", 'write for example {"age": 10}')
         vector = np.zeros(len(self.names))
         for name, weight in weights.items():
             if name not in self.names:
@@ -158,8 +168,9 @@ class Fit:
     def predict(self, rows: Any, *, prob: float = 0.95, release: int = 0) -> pd.DataFrame:
         """E[y | row] for new rows: posterior mean and interval of a probability, an expected count or a mean.
 
-        ``rows`` is a DataFrame or a dict of columns in the user's units; numbers outside their declared bounds are
-        clamped, as the table's were. With several releases, ``release`` says whose offset and coding to use.
+        ``rows`` is a DataFrame, whose index is kept, an Arrow table or a dict of columns in the user's units; numbers
+        outside their declared bounds are clamped, as the table's were. With several releases, ``release`` says whose
+        offset and coding to use.
         """
         import pandas as pd
 
@@ -179,7 +190,8 @@ class Fit:
         if design.family.coding == "scaled":
             mean = design.outcome.center + design.outcome.scale * mean
         lower, upper = np.quantile(mean, [tail, 1 - tail], axis=1)
-        return pd.DataFrame({"mean": mean.mean(axis=1), "sd": mean.std(axis=1), "lower": lower, "upper": upper})
+        columns = {"mean": mean.mean(axis=1), "sd": mean.std(axis=1), "lower": lower, "upper": upper}
+        return pd.DataFrame(columns, index=rows.index if isinstance(rows, pd.DataFrame) else None)
 
     @property
     def posterior(self) -> Any:
@@ -374,6 +386,8 @@ def _coded_rows(rows: Any, design: Design) -> Floats:
     """New rows in the table's coding, (rows, dimension): numbers clamped to their bounds, levels by their position."""
     if not hasattr(rows, "columns") and not isinstance(rows, Mapping):
         raise InputError("rows", type(rows).__name__, "must be a DataFrame or a dict of columns", "correct the rows")
+    if hasattr(rows, "column_names"):  # Arrow's
+        rows = dict(zip(rows.column_names, rows.columns, strict=True))
     available = list(rows.columns) if hasattr(rows, "columns") else list(rows)
     needed = dict.fromkeys(name for column in design.columns for f in column.factors for name in f.column_names)
     values = {}
@@ -400,14 +414,22 @@ def _coded_cells(cells: npt.NDArray[Any], column: Column) -> Floats:
 
 
 def _position(cell: Any, column: Column) -> int:
-    """Position among the levels, by text; 1.0 is the level 1, as it is for the custodian."""
-    texts = [str(level) for level in column.levels]
-    text = str(cell)
-    if text not in texts and text.endswith(".0"):
-        text = text[:-2]
-    if text not in texts:
-        raise InputError(f"rows[{column.name!r}]", text, f"must be one of {list(column.levels)}", "correct it")
-    return texts.index(text)
+    """Position among the levels as the custodian finds it: by number where all are numbers, else by text."""
+    matched = _matched([*column.levels, cell])
+    if matched[-1] not in matched[:-1]:
+        raise InputError(f"rows[{column.name!r}]", str(cell), f"must be one of {list(column.levels)}", "correct it")
+    return matched.index(matched[-1])
+
+
+def _matched(cells: Sequence[Any]) -> list[Any]:
+    """Cells that mean the same are equal: 1, 1.0 and "1.0"; true and True."""
+    texts = [str(cell) for cell in cells]
+    if {text.lower() for text in texts} <= {"true", "false"}:
+        return [text.lower() for text in texts]
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        return [text.removesuffix(".0") for text in texts]  # pandas makes 1.0 of a 1 beside a missing value
 
 
 def _prior_facts(prior: Prior) -> dict[str, Any]:
@@ -417,7 +439,7 @@ def _prior_facts(prior: Prior) -> dict[str, Any]:
         return {
             "kind": "spherical", "largest_squared_norm": prior.largest_squared_norm, "intercept": prior.intercept,
         }  # fmt: skip
-    texts = {name: each if isinstance(each, str) else repr(each) for name, each in prior.distributions}
+    texts = {name: distribution_text(each) for name, each in prior.distributions}
     return {"kind": "custom", "distributions": texts, "others": _prior_facts(prior.others)}
 
 

@@ -86,6 +86,11 @@ class Entry:
     has_release: bool
     digest: str
 
+    @property
+    def mu(self) -> float:
+        """What this charge costs; a release in stages has one for each."""
+        return _mu(self.mu_squared_units)
+
 
 @dataclass(frozen=True)
 class LedgerSummary:

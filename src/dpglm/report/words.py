@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
+from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, distribution_text
 from dpglm.analyst.result import UNITS, Fit
 from dpglm.formula import Design
 from dpglm.release_file import Release
@@ -191,7 +191,7 @@ def prior_words(fit: Fit) -> str:
             f" {prior.largest_squared_norm:g}) and a normal prior with standard deviation {prior.intercept:g} for the"
             " intercept"
         )
-    chosen = [f"{name}: {each if isinstance(each, str) else type(each).__name__}" for name, each in prior.distributions]
+    chosen = [f"{name}: {distribution_text(each)}" for name, each in prior.distributions]
     return f"priors chosen by hand ({'; '.join(chosen)})"
 
 
@@ -297,7 +297,9 @@ def reproduce(summary: Summary) -> str:
 
 def _prior_code(prior: NormalPrior | SphericalPrior | CustomPrior) -> str:
     if isinstance(prior, CustomPrior):
-        return "{" + ", ".join(f"{name!r}: ..." for name, _ in prior.distributions) + "}"
+        texts = {name: distribution_text(each) for name, each in prior.distributions}
+        code = {name: f"numpyro.distributions.{text}" if text.endswith(")") else "..." for name, text in texts.items()}
+        return "{" + ", ".join(f"{name!r}: {each}" for name, each in code.items()) + "}"
     return f"dpglm.{prior!r}"
 
 
