@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpglm.errors import FileError, InputError
-from dpglm.schema import Column, Dataset, Schema
+from dpglm.schema import Column, Dataset, Schema, template
 
 PLAIN: dict[str, Any] = {
     "dataset": {"name": "patients-2024", "rows": 758, "unit": "one patient"},
@@ -380,3 +380,9 @@ def test_infinite_and_nan_bounds_of_a_file_are_refused(tmp_path: Path) -> None:
         path.write_text(TOML.replace("lower = 20", f"lower = {bound}"))
         with pytest.raises(InputError, match=r"columns\.age\.lower"):
             Schema.load(path)
+
+
+def test_a_template_of_odd_column_names_is_toml() -> None:
+    names = ["a\nb", 'say "so"', "back\\slash", "tab\t", "del\x7f", "Größe"]
+    found = tomllib.loads(template("odd", names).replace("rows =", "rows = 5"))
+    assert list(found["columns"]) == names

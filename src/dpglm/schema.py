@@ -18,6 +18,7 @@ One row must belong to one unit: a table with several rows a person has to be re
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import numbers
 import tomllib
@@ -308,7 +309,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does, and DEL
     if isinstance(value, list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return repr(float(value) if isinstance(value, float) else value)  # numpy's numbers have another repr

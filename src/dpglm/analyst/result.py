@@ -107,7 +107,7 @@ class Fit:
         chosen = self.coefficients if target == "population" else self.table_coefficients
         if chosen is None:
             rule = "only a fit of one staged release tells the table's own estimate"
-            raise InputError("target", target, rule, "use target='population', or release with stages=3")
+            raise InputError("target", target, rule, "use target='population', or fit a release in stages by itself")
         if units == "scaled":
             return chosen
         matrix, shift = self.releases[0].design.to_original_units()
