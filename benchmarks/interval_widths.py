@@ -4,33 +4,34 @@
 
 Writes benchmarks/results/interval_widths.json, docs/widths.md and docs/widths.png. No randomness, no seed.
 
-A release of one stage is judged at the public nominal point of the noise allocation (docs/method.md, section 4): the
-posterior standard deviation of the slopes with the noise of the budget, over the one without. A staged release is
-judged by its later looks (docs/stages.md): in whitened coordinates the rows leave a variance of 1/N, and the noise of
-the scores adds its own variance over N squared. Looks add up by precision. What the first look tells is left out.
+The rule is that of ``dpglm.plan`` (custodian/plan.py).
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpglm.analyst.looks import Knowledge, next_centring
-from dpglm.custodian.allocation import coefficient_stddevs
-from dpglm.custodian.stages import Plan, plan_stages
+from dpglm.custodian.plan import MEAN_WEIGHT, expected
 from dpglm.formula import Design, build_design
+from dpglm.privacy import mu_of
 from dpglm.schema import Schema
-from machine import save
+from machine import RESULTS, save
+from real import DELTA as DELTA_OF_REAL
+from real_tables import load
 
 DOCS = Path(__file__).parent.parent / "docs"
 DELTA = 1e-6
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000, 1_000_000)
 COEFFICIENTS = (4, 8, 16)
-MEAN_WEIGHT = 0.2  # p (1 - p) of an average row; 0.25 at one half, 0.09 at one in ten
 PAGE = """# What a budget costs in width
 
 Written by `python benchmarks/interval_widths.py`. Do not edit.
@@ -44,18 +45,13 @@ means that the interval is twice as wide, as if there were a quarter of the rows
 stage: there the table is small for its budget.
 
 It is a guide. The real factor depends on the table: it is the column `inflation` of every summary. Where it passes
-about 3 the prior takes over, and the real factor stops growing.
+about 3 the prior takes over, and the real factor stops growing. `dpglm plan` does the same for your own schema and
+formula, with power.
+
+{against}
 
 {tables}
 """
-
-
-class _Facts:
-    """What ``next_centring`` asks a release for."""
-
-    def __init__(self, design: Design, plan: Plan) -> None:
-        self.design, self.privacy = design, plan.privacy
-        self.num_rows = design.schema.dataset.rows
 
 
 def design_of(rows: int, coefficients: int) -> Design:
@@ -68,27 +64,8 @@ def design_of(rows: int, coefficients: int) -> Design:
 
 def inflation(rows: int, coefficients: int, epsilon: float) -> tuple[float, int]:
     """Expected width over the one without privacy, and the number of stages."""
-    design = design_of(rows, coefficients)
-    plan = plan_stages(design, epsilon, DELTA, None, "auto", "full", "auto")
-    if not plan.later:
-        return one_stage(design, plan), 1
-    nothing, identity = np.zeros(coefficients), np.eye(coefficients)
-    known = Knowledge(
-        first_mean=nothing, first_covariance=identity, discrepancy=0.0, precision=identity, shift=nothing,
-        information=identity * MEAN_WEIGHT, centre=nothing, covariance=identity, mean_weight=MEAN_WEIGHT, spread=1.0,
-        tolerance=0.0, first=None,
-    )  # fmt: skip
-    bounds = [next_centring(_Facts(design, plan), known, look.mu).score_bound for look in plan.later]
-    precision = sum(rows / (bound * look.score) ** 2 for bound, look in zip(bounds, plan.later, strict=True))
-    return math.sqrt(1 + 1 / precision), len(plan.mus)
-
-
-def one_stage(design: Design, plan: Plan) -> float:
-    first, rows = plan.first, design.schema.dataset.rows
-    arguments = (design.family, first.blocks, design.dimension, rows, first.radius, design.response_range)
-    noisy = coefficient_stddevs(first.noise_stddevs, *arguments)
-    silent = coefficient_stddevs([1e-6 * noise for noise in first.noise_stddevs], *arguments)
-    return math.sqrt(noisy[1] / silent[1] * noisy[2] / silent[2])
+    case = expected(design_of(rows, coefficients), epsilon, DELTA)
+    return case.inflation, case.stages
 
 
 def shown(factor: float, stages: int) -> str:
@@ -123,7 +100,43 @@ def picture(coefficients: int) -> None:
     figure.savefig(DOCS / "widths.png", dpi=110, metadata={"Software": None})
 
 
+def against_real_tables(folder: Path) -> list[dict[str, Any]]:
+    """Measured width over expected width, for the cells of docs/real.md in which the rule takes stages."""
+    tables: dict[str, Any] = {}
+    ratios = []
+    for line in (RESULTS / "real.jsonl").read_text().splitlines():
+        cell = json.loads(line)
+        if (cell["stages"], cell["method"]) != ("auto", "laplace") or cell["stages_used"] == 1:
+            continue
+        name = cell["table"]
+        tables[name] = tables.get(name) or load(name, folder)
+        case = expected(tables[name].of_size(cell["rows"]), cell["epsilon"], DELTA_OF_REAL)
+        signal = cell["rows"] * mu_of(cell["epsilon"], DELTA_OF_REAL) ** 2 / len(cell["names"])
+        found = float(np.mean(cell["sd"])) / case.inflation
+        ratios.append({"family": cell["family"], "signal": round(signal, 1), "ratio": round(found, 3)})
+    return ratios
+
+
+def told(ratios: list[dict[str, Any]]) -> str:
+    lines = [
+        "How it compares with the measured widths of [Real tables](real.md): measured over expected, median (and"
+        " range), by the signal N μ² / D.\n",
+        "| family | signal below 30 | 30 to 300 | above |",
+        "|---|---|---|---|",
+    ]
+    for family in dict.fromkeys(each["family"] for each in ratios):
+        cells = []
+        for low, high in pairwise((0, 30, 300, math.inf)):
+            own = [each["ratio"] for each in ratios if each["family"] == family and low <= each["signal"] < high]
+            cells.append(f"{np.median(own):.2f} ({min(own):.2f} to {max(own):.2f})" if own else "")
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of public tables")
+    folder = parser.parse_args().data
     found = {
         (rows, coefficients, epsilon): inflation(rows, coefficients, epsilon)
         for coefficients in COEFFICIENTS
@@ -131,9 +144,11 @@ def main() -> None:
         for epsilon in EPSILONS
     }
     tables = "\n\n".join(table(found, coefficients) for coefficients in COEFFICIENTS)
-    (DOCS / "widths.md").write_text(PAGE.format(weight=MEAN_WEIGHT, tables=tables))
+    ratios = against_real_tables(folder)
+    (DOCS / "widths.md").write_text(PAGE.format(weight=MEAN_WEIGHT, tables=tables, against=told(ratios)))
     keys = ("rows", "coefficients", "epsilon", "inflation", "stages")
-    save("interval_widths", [dict(zip(keys, (*case, *result), strict=True)) for case, result in found.items()])
+    cases = [dict(zip(keys, (*case, *result), strict=True)) for case, result in found.items()]
+    save("interval_widths", cases + ratios)
     picture(8)
 
 

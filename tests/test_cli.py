@@ -29,7 +29,7 @@ levels = ["no", "yes"]
 fill = "no"
 """
 COMMANDS = [
-    ("demo",), ("init",), ("check",), ("release",), ("fit",), ("report",),
+    ("demo",), ("init",), ("check",), ("plan",), ("release",), ("fit",), ("report",),
     ("ledger", "init"), ("ledger", "show"), ("ledger", "verify"), ("ledger", "export"),
 ]  # fmt: skip
 

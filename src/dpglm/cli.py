@@ -31,16 +31,16 @@ from dpglm.cli_options import (
 )
 from dpglm.errors import DpglmError, FileError, InputError
 from dpglm.families import FAMILIES
-from dpglm.terminal import aligned, check_output, counting, expect, working, write_new
+from dpglm.terminal import aligned, check_output, counting, expect, working, write_new, write_picture
 
 HELP = """Honest regression coefficients from private tables.
 
 A custodian turns a table into one noisy release file; an analyst turns the file into a posterior and a report.
 
 \b
-dpglm demo                                see it all on simulated rows
-dpglm init, check, ledger init, release   for the custodian, who has the table
-dpglm fit, report                         for the analyst, who has a release
+dpglm demo                                      see it all on simulated rows
+dpglm init, check, plan, ledger init, release   for the custodian, who has the table
+dpglm fit, report                               for the analyst, who has a release
 
 \b
 Exit codes:
@@ -140,6 +140,46 @@ def check(
     with working(f"reading {table}", quiet):
         result = dpglm.check(table, declared)
     say(json.dumps(result.to_dict()) if as_json else str(result), quiet and not as_json)
+
+
+@app.command()
+def plan(
+    schema: SchemaOption,
+    formula: Annotated[str, typer.Option(help='For example "y ~ a + b".')],
+    family: Annotated[str, typer.Option(help="logistic, poisson or linear.", autocompletion=among(*FAMILIES))],
+    epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated; default: 0.1, 0.3, 1, 3, 10.")] = None,
+    delta: Annotated[float, typer.Option(help="Budget of the release.")] = 1e-6,
+    rows: Annotated[
+        list[int] | None, typer.Option(help="May be repeated; default: the schema's, a quarter and four times of it.")
+    ] = None,
+    effect: Annotated[
+        float, typer.Option(help="For the power: change of the linear predictor over a column's whole range.")
+    ] = 1.0,
+    output: Annotated[Path | None, typer.Option(help="A picture to write: .png, .svg or .pdf.")] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What a budget buys, before it is spent: expected intervals and power by epsilon and rows. Reads no table.
+
+    \b
+    Examples:
+      dpglm plan --schema patients.toml --formula "diabetes ~ age + bmi" --family logistic
+      dpglm plan --schema patients.toml --formula "diabetes ~ age + bmi" --family logistic \\
+        --epsilon 0.5 --epsilon 1 --rows 8000 --effect 2 --output plan.png
+    """
+    import dpglm
+
+    if output is not None:
+        if output.suffix not in (".png", ".svg", ".pdf"):
+            raise FileError("output", str(output), "must end in .png, .svg or .pdf", "choose another name")
+        check_output(output, "a picture", force)
+    given = {"epsilon": epsilon, "rows": rows}
+    chosen = {name: values for name, values in given.items() if values}
+    made = dpglm.plan(formula, schema=load_schema(schema), family=family, delta=delta, effect=effect, **chosen)
+    if output is not None:
+        write_picture(output, made.plot().figure)
+    say(json.dumps(made.to_dict()) if as_json else str(made), quiet and not as_json)
 
 
 @app.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dpglm.errors import FileError
 
@@ -78,6 +80,15 @@ def write_new(path: Path, text: str, kind: str, force: bool) -> None:
 
     check_output(path, kind, force)
     write_atomically(path, text.encode())
+
+
+def write_picture(path: Path, figure: Any) -> None:
+    """Write a figure of matplotlib, in the format that the name says: all of it or nothing."""
+    from dpglm.release_file import write_atomically
+
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=150)
+    write_atomically(path, content.getvalue())
 
 
 @contextmanager

@@ -262,6 +262,11 @@ def _across_sector(blocks: Sequence[BlockShape], nominal: NominalPoint, moments:
     return _Sector(np.array([number for number, *_ in statistics]), derivative, covariance, prior)
 
 
+def nominal_point(family: Family, response_range: tuple[float, float]) -> NominalPoint:
+    """The public guess for a family."""
+    return _nominal_family(family, response_range)[0]
+
+
 def _nominal_family(family: Family, response_range: tuple[float, float]) -> tuple[NominalPoint, Moments]:
     """The nominal point of a family and E[y^q | u] there."""
     if family.coding == "sign":

@@ -1,0 +1,140 @@
+"""What a plan expects: from public numbers alone, and near what releases then give."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpglm
+from dpglm.cli import main
+from dpglm.custodian.build import build_release
+from dpglm.custodian.noise import FixedNoise
+from dpglm.custodian.plan import plan
+from dpglm.errors import InputError
+
+FORMULAS = {"logistic": "sick ~ a + b", "poisson": "visits ~ a + b", "linear": "y ~ a + b"}
+
+
+def schema(rows: int = 20_000) -> dpglm.Schema:
+    number = {"type": "numeric", "lower": -1, "upper": 1}
+    columns = {
+        "a": number, "b": number, "y": {"type": "numeric", "lower": 0, "upper": 5},
+        "sick": {"type": "binary", "levels": [0, 1], "fill": 0}, "visits": {"type": "count", "upper": 20},
+    }  # fmt: skip
+    return dpglm.Schema.from_dict({"dataset": {"name": "patients", "rows": rows}, "columns": columns})
+
+
+@pytest.mark.parametrize("family", list(FORMULAS))
+def test_more_budget_is_narrower_and_more_rows_too(family: str) -> None:
+    made = plan(FORMULAS[family], schema=schema(), family=family, epsilon=[0.1, 1, 10], rows=[2_000, 20_000, 200_000])
+    assert len(made.cases) == 9
+    of = {(case.rows, case.epsilon): case for case in made.cases}
+    for rows in (2_000, 20_000, 200_000):
+        for less, more in pairwise((0.1, 1, 10)):
+            assert of[rows, less].half_width > of[rows, more].half_width
+            assert of[rows, less].power <= of[rows, more].power
+    for epsilon in (0.1, 1, 10):
+        for few, many in pairwise((2_000, 20_000, 200_000)):
+            assert of[few, epsilon].half_width > of[many, epsilon].half_width
+    assert all(case.inflation >= 1 and 0.05 <= case.power <= 1 for case in made.cases)
+
+
+def test_rows_are_by_default_around_the_declared_number() -> None:
+    made = plan("sick ~ a + b", schema=schema(8_000), family="logistic", epsilon=1.0)
+    assert [case.rows for case in made.cases] == [2_000, 8_000, 32_000]
+
+
+class NormalNoise(FixedNoise):
+    """Repeatable noise of the right size."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def draw(self, grid_stddev: float, size: int) -> list[int]:
+        return [round(value) for value in self._generator.normal(0, grid_stddev, size)]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_a_release_is_about_as_wide_as_expected(epsilon: float) -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.uniform(-1, 1, (2, 20_000))
+    sick = rng.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * a + 0.4 * b))
+    table = pd.DataFrame({"a": a, "b": b, "sick": sick.astype(int)})
+    release = build_release(
+        table=table, formula="sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, delta=1e-6,
+        ledger=None, noise=NormalNoise(1), radius=None, allocation="auto", statistics="full", stages="auto",
+    )  # fmt: skip
+    rows = dpglm.fit(release, method="laplace", progress=False).summary(units="scaled").loc[["a", "b"]]
+    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, rows=20_000).cases
+    assert case.stages == 3
+    np.testing.assert_allclose(2 * 1.96 * rows["sd"], case.half_width, rtol=0.25)
+    np.testing.assert_allclose(rows["inflation"], case.inflation, rtol=0.25)
+
+
+def test_power_is_that_of_a_normal_estimate() -> None:
+    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.2, rows=5_000, effect=1.0).cases
+    stddev = case.half_width / 1.959964
+    excludes = np.abs(np.random.default_rng(1).normal(1.0, stddev, 400_000)) > case.half_width
+    assert case.power == pytest.approx(excludes.mean(), abs=0.004)
+    tiny = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.2, rows=5_000, effect=1e-9).cases[0]
+    assert tiny.power == pytest.approx(0.05, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"epsilon": -1}, "epsilon = -1: must be a number above 0"),
+        ({"epsilon": []}, "must hold at least one number"),
+        ({"rows": 1}, "rows = 1: must be a whole number of at least 2"),
+        ({"rows": [100, 2.5]}, "rows = 2.5: must be a whole number"),
+        ({"effect": 0}, "effect = 0: must be a number above 0"),
+        ({"effect": math.nan}, "effect = nan"),
+        ({"delta": 2}, "delta = 2"),
+        ({"stages": 7}, "stages = 7"),
+        ({"family": "probit"}, "family = probit"),
+    ],
+)
+def test_mistakes_are_one_line(options: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plan("sick ~ a + b", schema=schema(), **({"family": "logistic"} | options))
+    assert rule in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", "--schema", "s.toml", "--formula", "sick ~ a + b", "--family", "logistic", *arguments])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "s.toml").write_text(schema().to_toml())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_prints_tables_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--output", "plan.png") == 0
+    text = capsys.readouterr().out
+    assert "times as wide as without privacy" in text
+    assert "no row was read" in text
+    assert (folder / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert command("--epsilon", "1", "--rows", "5000", "--json") == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert (case["rows"], case["epsilon"]) == (5000, 1.0)
+
+
+def test_the_command_writes_nothing_after_a_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.iterdir())
+    for arguments in (("--output", "plan.txt"), ("--output", "plan.png", "--effect", "-1"), ("--rows", "0")):
+        assert command(*arguments) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
