@@ -67,7 +67,7 @@ def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
     for entry in entries:
         kept = "kept" if entry.has_release else "not finished"
         what = ", ".join(f"{key} {value}" for key, value in entry.description.items())
-        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  mu {entry.mu:.4g} of: {what}")
+        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  costs mu {entry.mu:.4g}  {what}")
 
 
 @ledger_app.command("verify")
