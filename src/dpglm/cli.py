@@ -164,9 +164,11 @@ def plan(
 
     \b
     Examples:
-      dpglm plan --schema patients.toml --formula "diabetes ~ age + bmi" --family logistic
-      dpglm plan --schema patients.toml --formula "diabetes ~ age + bmi" --family logistic \\
-        --epsilon 0.5 --epsilon 1 --rows 8000 --effect 2 --output plan.png
+      dpglm plan --schema patients.toml --family logistic \\
+        --formula "diabetes ~ age + bmi"
+      dpglm plan --schema patients.toml --family logistic \\
+        --formula "diabetes ~ age + bmi" --epsilon 0.5 --epsilon 1 \\
+        --rows 8000 --effect 2 --output plan.png
     """
     import dpglm
 
