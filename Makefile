@@ -103,7 +103,7 @@ bench-paper: $(STAMP)
 	$(BIN)/python -m paper page
 
 bench-widths: $(STAMP)
-	$(BIN)/python benchmarks/interval_widths.py
+	$(BIN)/python benchmarks/interval_widths.py --data $(DATA)
 
 # Attacks on the guarantee, the ledger and the files: some hours on two cores. Its parts run by name, see benchmarks/trust/__main__.py.
 bench-trust: $(STAMP)

@@ -110,6 +110,8 @@ def against_real_tables(folder: Path) -> list[dict[str, Any]]:
             continue
         name = cell["table"]
         tables[name] = tables.get(name) or load(name, folder)
+        if tables[name] is None:  # its file is not there
+            continue
         case = expected(tables[name].of_size(cell["rows"]), cell["epsilon"], DELTA_OF_REAL)
         signal = cell["rows"] * mu_of(cell["epsilon"], DELTA_OF_REAL) ** 2 / len(cell["names"])
         found = float(np.mean(cell["sd"])) / case.inflation

@@ -7,7 +7,7 @@ would declare from general knowledge, not the tables' extremes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ class Table:
 
     def of_size(self, rows: int) -> Design:
         """The design of a sample of this many rows."""
-        schema = self.design.schema
-        return replace(self.design, schema=replace(schema, dataset=replace(schema.dataset, rows=rows)))
+        return self.design.of_size(rows)
 
 
 def number(lower: float, upper: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -119,6 +119,10 @@ class Design:
         """The columns of x: the terms' in formula order, then the offset's."""
         columns = tuple(chain.from_iterable(term.columns for term in self.terms))
         return columns if self.offset is None else (*columns, self.offset)
+
+    def of_size(self, rows: int) -> Design:
+        """The same regression of a table of this many rows."""
+        return replace(self, schema=replace(self.schema, dataset=replace(self.schema.dataset, rows=rows)))
 
     @property
     def dimension(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from dpglm.analyst.convergence import convergence
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
 from dpglm.errors import InputError
+from seeded_noise import SeededNoise
 
 BOUND = 4.0
 THETA = np.array([0.3, 0.5, -0.5])  # sd(u) is 0.7
@@ -29,20 +29,6 @@ def _no_cache_on_disk() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPGLM_CACHE", "")
         yield
-
-
-@dataclass
-class SeededNoise:
-    """Noise of the right size that a test can repeat."""
-
-    seed: int
-    private: bool = False
-
-    def __post_init__(self) -> None:
-        self.generator = np.random.default_rng(self.seed)
-
-    def draw(self, grid_stddev: float, size: int) -> list[int]:
-        return [round(number) for number in self.generator.normal(0, grid_stddev, size)]
 
 
 def rows_of(seed: int, count: int, theta: np.ndarray = THETA) -> pd.DataFrame:

@@ -24,21 +24,10 @@ from dpglm.custodian.stages import centred_noise, information_share
 from dpglm.errors import InputError
 from dpglm.formula import build_design
 from dpglm.privacy import compose, epsilon_of
+from seeded_noise import SeededNoise
 
 ROWS = 20_000
 OPTIONS = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
-
-
-class SeededNoise:
-    """Rounded normals from a seed: reproducible, and not private."""
-
-    private = False
-
-    def __init__(self, seed):
-        self.rng = np.random.default_rng(seed)
-
-    def draw(self, grid_stddev, size):
-        return [round(value) for value in (self.rng.normal(size=size) * grid_stddev).tolist()]
 
 
 def table(seed, family="logistic", rows=ROWS):

@@ -15,9 +15,9 @@ import pytest
 import dpglm
 from dpglm.cli import main
 from dpglm.custodian.build import build_release
-from dpglm.custodian.noise import FixedNoise
 from dpglm.custodian.plan import plan
 from dpglm.errors import InputError
+from seeded_noise import SeededNoise
 
 FORMULAS = {"logistic": "sick ~ a + b", "poisson": "visits ~ a + b", "linear": "y ~ a + b"}
 
@@ -51,16 +51,6 @@ def test_rows_are_by_default_around_the_declared_number() -> None:
     assert [case.rows for case in made.cases] == [2_000, 8_000, 32_000]
 
 
-class NormalNoise(FixedNoise):
-    """Repeatable noise of the right size."""
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def draw(self, grid_stddev: float, size: int) -> list[int]:
-        return [round(value) for value in self._generator.normal(0, grid_stddev, size)]
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_a_release_is_about_as_wide_as_expected(epsilon: float) -> None:
     rng = np.random.default_rng(3)
@@ -69,7 +59,7 @@ def test_a_release_is_about_as_wide_as_expected(epsilon: float) -> None:
     table = pd.DataFrame({"a": a, "b": b, "sick": sick.astype(int)})
     release = build_release(
         table=table, formula="sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, delta=1e-6,
-        ledger=None, noise=NormalNoise(1), radius=None, allocation="auto", statistics="full", stages="auto",
+        ledger=None, noise=SeededNoise(1), radius=None, allocation="auto", statistics="full", stages="auto",
     )  # fmt: skip
     rows = dpglm.fit(release, method="laplace", progress=False).summary(units="scaled").loc[["a", "b"]]
     (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, rows=20_000).cases

@@ -403,7 +403,8 @@ def _coded_rows(rows: Any, design: Design) -> Floats:
 
 def _coded_cells(cells: npt.NDArray[Any], column: Column) -> Floats:
     if column.has_levels:
-        return np.array([_position(cell, column) for cell in cells], dtype=np.float64)
+        positions = {cell: _position(cell, column) for cell in dict.fromkeys(cells.tolist())}
+        return np.array([positions[cell] for cell in cells.tolist()], dtype=np.float64)
     try:
         numbers = cells.astype(np.float64)
     except (TypeError, ValueError):

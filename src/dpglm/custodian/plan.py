@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpglm.custodian.allocation import coefficient_stddevs, nominal_point
@@ -141,9 +141,9 @@ def plan(
         raise InputError("effect", effect, "must be a number above 0", "write for example effect=1")
     design = build_design(formula, schema, family_named(family).name)
     declared = schema.dataset.rows
-    wanted = [max(2, round(factor * declared)) for factor in _FACTORS] if rows is None else _several("rows", rows)
+    wanted = [max(2, round(factor * declared)) for factor in _FACTORS] if rows is None else _sizes(rows)
     cases = tuple(
-        expected(_of_size(design, number), each, delta, size, stages)
+        expected(design.of_size(number), each, delta, size, stages)
         for number in wanted
         for each in _several("epsilon", epsilon)
     )
@@ -195,21 +195,21 @@ class _Facts:
     num_rows: int
 
 
-def _of_size(design: Design, rows: int) -> Design:
-    dataset = replace(design.schema.dataset, rows=rows)
-    return replace(design, schema=replace(design.schema, dataset=dataset))
+def _sizes(rows: Any) -> list[int]:
+    sizes = _several("rows", rows)
+    for value in sizes:
+        number = finite_number(value)
+        if number is None or number < 2 or number != int(number):
+            raise InputError("rows", value, "must be a whole number of at least 2", "correct it")
+    return [int(value) for value in sizes]
 
 
 def _several(name: str, values: Any) -> list[Any]:
-    """One value or several; of rows whole numbers."""
+    """One value or several."""
     listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    for value in listed:
-        number = finite_number(value)
-        if name == "rows" and (number is None or number < 2 or number != int(number)):
-            raise InputError("rows", value, "must be a whole number of at least 2", "correct it")
     if not listed:
         raise InputError(name, values, "must hold at least one number", "leave it out for the default")
-    return [int(value) for value in listed] if name == "rows" else listed
+    return listed
 
 
 def _above(x: float) -> float:
