@@ -10,6 +10,8 @@ from scipy.stats import norm
 
 from dpglm import privacy
 from dpglm.errors import InputError
+from dpglm.schema import Dataset
+from dpglm.statement import plain_statement
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 0.05), (0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (3.0, 8.0)])
@@ -187,3 +189,9 @@ def test_stages_are_certified_together():
             privacy.Privacy.certified(1.0, 1e-6, privacy.compose([part] * 3), broken)
     with pytest.raises(InputError, match="delta"):
         privacy.Privacy.certified(1.0, 1e-6, mu * 1.0001, stages)
+
+
+@pytest.mark.parametrize(("delta", "told"), [(1e-6, False), (0.01, False), (0.011, True), (0.9999, True)])
+def test_the_statement_says_when_delta_is_more_than_one_in_the_number_of_rows(delta: float, told: bool) -> None:
+    text = plain_statement(Dataset("p", "patients", 100, "one patient"), 1.0, delta, None, private=True)
+    assert ("may fail for some row altogether" in text) == told
