@@ -66,6 +66,15 @@ def scored(found: dict[str, Experiment], folder: Path) -> list[dict[str, Any]]:
     return [line | facts for line in lines]
 
 
+def _kept(output: Path, found: dict[str, Experiment]) -> list[dict[str, Any]]:
+    """The lines of experiments that are not scored now."""
+    if not output.exists():
+        return []
+    scored_now = {*found, *(f"tuning_{name}" for name in found)}
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    return [line for line in lines if line["experiment"] not in scored_now]
+
+
 def _is_sampled(cell: Cell, folder: Path) -> bool:
     index = folder / f"{cell.name}.json"
     return index.exists() and all((folder / f"{p['job']}.npz").exists() for p in json.loads(index.read_text()))
@@ -112,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
         if failed:
             sys.exit(f"failed: {', '.join(failed)}")
     if "score" in steps:
-        lines = scored(found, options.work)
+        lines = [*_kept(options.output, found), *scored(found, options.work)]
         options.output.write_text("".join(json.dumps(line) + "\n" for line in lines))
     if "page" in steps:
         from paper.page import write_page

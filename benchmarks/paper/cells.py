@@ -101,10 +101,11 @@ def _chain_job(cell: Cell, length: tuple[int, int]) -> ChainJob:
     noise = {epsilon: noise_multiplier(epsilon, DELTA, rows**-0.5, length[0]) for epsilon in set(cell.epsilons)}
     return ChainJob(
         outcome=outcome_of(design.family.name, cell.reading.link, design.response_range),
+        names=design.coefficient_names,
+        prior=cell.reading.prior,
         matrices=np.stack([table.rows.matrix for table in distinct]),
         outcomes=np.stack([table.rows.y for table in distinct]),
         table_of=np.array([position[id(table)] for table in cell.tables]),
-        prior_scales=cell.reading.prior.scales(design.coefficient_names),
         noise=np.array([noise[epsilon] for epsilon in cell.epsilons]),
         tuning=search,
         searched=np.array([searched.index(epsilon) for epsilon in cell.epsilons]),

@@ -36,7 +36,8 @@ class Size:
     count_repetitions: int = 200  # KS moves little there: many tables to see it fall
     limit_repetitions: int = 5
     limit_rows: int = 10_000
-    tables: int = 100  # of coverage
+    tables: int = 200  # of coverage
+    wide_tables: int = 100  # of coverage with dpglm's own prior
     significance: int = 50
     synthetic_epsilons: tuple[float, ...] = SYNTHETIC_EPSILONS
     draws: int = 1_000
@@ -45,7 +46,7 @@ class Size:
     sampler: str | None = None  # in place of NUTS
 
 
-QUICK = Size(2, 2, 2, 1_000, 2, 2, (0.1231, 1.1), 100, (200, 100), True, "laplace")
+QUICK = Size(2, 2, 2, 1_000, 2, 2, 2, (0.1231, 1.1), 100, (200, 100), True, "laplace")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def experiments(folder: Path, size: Size, quick: bool = False, fetch: bool = Fal
             if table is not None:
                 found[name] = _one_table(name, table, REAL_EPSILONS, size.repetitions)
     tables = [synthetic(number) for number in range(size.repetitions)]
-    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, Reading(), staged=True)
-    found["synthetic_sphere"] = _in_a_ball(tables, size.synthetic_epsilons)
+    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, SPHERE, staged=True)
+    found["synthetic_wide"] = _many_tables("synthetic_wide", tables, size.synthetic_epsilons, Reading(), staged=True)
     tables = [counts(number) for number in range(size.count_repetitions)]
     epsilons = COUNT_EPSILONS[-2:] if quick else COUNT_EPSILONS
     found["counts"] = _many_tables("counts", tables, epsilons, POISSON, staged=False)
@@ -75,7 +76,8 @@ def experiments(folder: Path, size: Size, quick: bool = False, fetch: bool = Fal
         found["significance"] = _significance(size)
     found["ablation_centred"] = _ablation("ablation_centred", [synthetic(n) for n in range(size.repetitions)])
     found["ablation_off_centre"] = _ablation("ablation_off_centre", _off_centre_tables(size.repetitions))
-    found["coverage"] = _coverage(size)
+    found["coverage"] = _coverage("coverage", size.tables, SPHERE, 10)
+    found["coverage_wide"] = _coverage("coverage_wide", size.wide_tables, Reading(), 8)
     if size.sampler is not None:
         for name, experiment in found.items():
             cells = tuple(replace(cell, sampler=size.sampler) for cell in experiment.cells)
@@ -103,22 +105,6 @@ def _many_tables(
     cells = _methods(name, tables * len(epsilons), conditions, reading, rest, staged)
     first = Cell(name, "non_private", tables, [{}] * len(tables), reading)
     return Experiment((first, *cells), (f"tuning_{name}", tables[0], tuple(epsilons), reading))
-
-
-def _in_a_ball(tables: list[Table], epsilons: Sequence[float]) -> Experiment:
-    """The synthetic tables again, with the prior that the paper gives logistic slopes."""
-    conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in tables]
-    reference = list(range(len(tables))) * len(epsilons)
-    readings = {
-        "dpglm": SPHERE,
-        "paper_blocks": replace(SPHERE, statistics="paper", allocation="equal"),
-        "staged": replace(SPHERE, stages="auto"),
-    }
-    cells = [
-        Cell("synthetic_sphere", method, tables * len(epsilons), conditions, reading, reference, None, 2)
-        for method, reading in readings.items()
-    ]
-    return Experiment((Cell("synthetic_sphere", "non_private", tables, [{}] * len(tables), SPHERE), *cells))
 
 
 def _methods(
@@ -239,23 +225,23 @@ def _without_intercept(table: Table) -> Any:
     return build_design(f"{table.design.formula} - 1", table.design.schema, table.design.family.name)
 
 
-def _coverage(size: Size) -> Experiment:
+def _coverage(name: str, repetitions: int, reading: Reading, seed: int) -> Experiment:
     """Coefficients from the prior, a new table each: a right posterior covers at its nominal rate."""
-    tables = []
-    for number in range(size.tables):
-        generator = np.random.default_rng([SEED, 8, number])
-        slopes = 2.5 * generator.normal(size=3)
+    tables, search = [], f"tuning_{name}"
+    for number in range(repetitions):
+        generator = np.random.default_rng([SEED, seed, number])
+        slopes = reading.drawn_coefficients(("x1", "x2", "x3"), generator)
         tables.append(simulated("logistic", 1_000, slopes, generator, random_covariance(3, 3)))
     conditions = [{"epsilon": epsilon} for epsilon in COVERAGE_EPSILONS for _ in tables]
-    rest = {"reference_of": list(range(len(tables))) * 3, "tuning": ("tuning_coverage", COVERAGE_EPSILONS), "seed": 8}
-    cells = [Cell("coverage", "non_private", tables, [{}] * len(tables), Reading(), list(range(len(tables))))]
+    rest = {"reference_of": list(range(len(tables))) * 3, "tuning": (search, COVERAGE_EPSILONS), "seed": seed}
+    cells = [Cell(name, "non_private", tables, [{}] * len(tables), reading, list(range(len(tables))))]
     readings = {
-        "dpglm": Reading(),
-        "staged": Reading(stages="auto"),
-        "naive": Reading(noise_aware=False),
-        "dp_sgld": Reading(),
+        "dpglm": reading,
+        "staged": replace(reading, stages="auto"),
+        "naive": replace(reading, noise_aware=False),
+        "dp_sgld": reading,
     }
     samplers = {"naive": "laplace"}
-    cells += [Cell("coverage", method, tables * 3, conditions, its, **rest, sampler=samplers.get(method, "nuts"))
+    cells += [Cell(name, method, tables * 3, conditions, its, **rest, sampler=samplers.get(method, "nuts"))
               for method, its in readings.items()]  # fmt: skip
-    return Experiment(tuple(cells), ("tuning_coverage", tables[0], COVERAGE_EPSILONS, Reading()))
+    return Experiment(tuple(cells), (search, tables[0], COVERAGE_EPSILONS, reading))

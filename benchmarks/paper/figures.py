@@ -85,7 +85,7 @@ def _densities(axis: Any, lines: dict[str, Line | None], number: int) -> None:
     axis.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _distribution_functions(study: Study, experiment: str, truth: tuple[float, ...]) -> Any:
+def _distribution_functions(study: Study, experiment: str, truth: tuple[float, ...], reach: float) -> Any:
     """One line of panels a coefficient: distribution functions at four epsilons, and distances over epsilon."""
     rows = study.one(experiment, "non_private")
     assert rows is not None
@@ -104,7 +104,7 @@ def _distribution_functions(study: Study, experiment: str, truth: tuple[float, .
                     values = np.array(line["shown"])[:, number]
                     axis.plot(values, levels, style, color=COLOURS[method], linewidth=1.6)
             axis.axvline(truth[number], color="#999999", linewidth=0.8, linestyle=":")
-            axis.set(xlim=(-4, 4), ylim=(0, 1))
+            axis.set(xlim=(-reach, reach), ylim=(0, 1))
             if number == 0:
                 axis.set_title(f"ε = {epsilon:g}", fontsize=10)
             if place == 0:
@@ -217,8 +217,8 @@ def _legend(figure: Any, methods: list[str]) -> None:
 FIGURES = {
     "diabetes": lambda study: _posteriors(study, "diabetes", [0.1, 0.3], 5),
     "adult": lambda study: _posteriors(study, "adult", [0.1, 1.0], 4),
-    "synthetic": lambda study: _distribution_functions(study, "synthetic", (-0.9, -0.5, 0.3)),
-    "counts": lambda study: _distribution_functions(study, "counts", (0.3, -0.6, 0.8)),
+    "synthetic": lambda study: _distribution_functions(study, "synthetic", (-0.9, -0.5, 0.3), 2),
+    "counts": lambda study: _distribution_functions(study, "counts", (0.3, -0.6, 0.8), 4),
     "limit": _limit,
     "significance": _significance,
 }

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.outcomes import Outcome
+from dpglm.analyst.priors import NormalPrior, SphericalPrior
 from dpglm.analyst.sampler import continue_chains, start_chains
 from dpglm.baselines.langevin import BURN_IN, ITERATIONS, chains
 from paper.seed import SEED
@@ -85,10 +86,11 @@ class ChainJob:
     """Chains of noisy gradients. ``tuning`` names the search, and ``searched`` says which of its lines each takes."""
 
     outcome: Outcome
+    names: tuple[str, ...]
+    prior: NormalPrior | SphericalPrior
     matrices: np.ndarray  # (tables, rows, coefficients)
     outcomes: np.ndarray
     table_of: np.ndarray  # which table each chain sees
-    prior_scales: np.ndarray
     noise: np.ndarray
     tuning: str
     searched: np.ndarray
@@ -107,7 +109,7 @@ class ChainJob:
         """The paper's length, with the settings that the search found best."""
         numbers = self.numbers(folder)
         draws = chains(
-            self.outcome, self.matrices[self.table_of], self.outcomes[self.table_of], self.prior_scales, numbers,
+            self.outcome, self.names, self.prior, self.matrices[self.table_of], self.outcomes[self.table_of], numbers,
             self.iterations, self.burn_in, SEED, KEEP_EVERY,
         )  # fmt: skip
         return _as_arrays(Sketches.of(draws[:, None])) | {"settings": numbers}
@@ -122,7 +124,6 @@ class TuningJob:
 
     rows: PosteriorJob
     outcome: Outcome
-    prior_scales: np.ndarray
     noise: np.ndarray  # one a line of the search: an epsilon
     grid: np.ndarray  # (settings, 3): learning rate, clipping norm, decay
     iterations: int = ITERATIONS
@@ -138,8 +139,8 @@ class TuningJob:
         for line, noise in enumerate(self.noise):
             numbers = np.column_stack([np.full(len(table_of), noise), self.grid[setting_of]])
             draws = chains(
-                self.outcome, data.matrix[table_of], data.y[table_of], self.prior_scales, numbers, self.iterations,
-                self.burn_in, SEED + 1 + line, KEEP_EVERY,
+                self.outcome, self.rows.model.names, self.rows.model.prior, data.matrix[table_of], data.y[table_of],
+                numbers, self.iterations, self.burn_in, SEED + 1 + line, KEEP_EVERY,
             )  # fmt: skip
             sketches = np.moveaxis(np.quantile(draws, np.linspace(0, 1, 401), axis=1), 0, 1)
             found = [distances(sketch, rows["quantiles"][table]).mean()

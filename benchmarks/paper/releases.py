@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dpglm.analyst.looks import first_looks
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
 from dpglm.custodian.build import add_stages, noisy_moments
@@ -41,6 +43,15 @@ class Reading:
         if self.largest_squared_norm is not None:
             return SphericalPrior(self.largest_squared_norm)
         return NormalPrior(slopes=self.slopes)
+
+    def drawn_coefficients(self, names: tuple[str, ...], generator: np.random.Generator) -> np.ndarray:
+        """A draw from the prior; those whose slopes leave the ball, where there is one, are drawn again."""
+        scales = self.prior.scales(names)
+        first = int(names[0] == "Intercept")
+        while True:
+            drawn = scales * generator.normal(size=len(names))
+            if np.sum(drawn[first:] ** 2) <= (self.largest_squared_norm or np.inf):
+                return drawn
 
     def options(self, staged: bool) -> dict[str, Any]:
         """What ``dpglm.fit`` is asked; the dispersion of staged counts is measured."""

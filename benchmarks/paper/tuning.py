@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import chi2
 
 from dpglm.analyst.outcomes import outcome_of
 from dpglm.baselines.coded_rows import ScaledRows
@@ -50,7 +51,6 @@ def write_search(
     job = TuningJob(
         rows=rows,
         outcome=outcome_of(design.family.name, reading.link, design.response_range),
-        prior_scales=reading.prior.scales(design.coefficient_names),
         noise=np.array([noise_multiplier(e, DELTA, len(like.rows.y) ** -0.5, length[0]) for e in epsilons]),
         grid=grid,
         iterations=length[0],
@@ -65,7 +65,15 @@ def hottest(like: Table, reading: Reading) -> float:
     The nominal table is that of the noise allocation: slopes of zero, predictors with variance R^2 / (3 d).
     """
     information = len(like.frame) * _radius(like) ** 2 / (3 * like.design.dimension) / 4
-    return float(reading.slopes**2 * information)
+    return information * _prior_variance(reading, like.design.dimension)
+
+
+def _prior_variance(reading: Reading, dimension: int) -> float:
+    """Of a slope. A standard normal in a ball has less than one: P(chi2(d + 2) < r^2) / P(chi2(d) < r^2)."""
+    squared = reading.largest_squared_norm
+    if squared is None:
+        return reading.slopes**2
+    return float(chi2.cdf(squared, dimension + 2) / chi2.cdf(squared, dimension))
 
 
 def prior_predictive_tables(like: Table, reading: Reading) -> list[ScaledRows]:
@@ -75,7 +83,6 @@ def prior_predictive_tables(like: Table, reading: Reading) -> list[ScaledRows]:
     """
     design, rows = like.design, len(like.frame)
     generator = np.random.default_rng([SEED, 9, design.dimension, rows])
-    scales = reading.prior.scales(design.coefficient_names)
     found: list[ScaledRows] = []
     while len(found) < TABLES:
         factor = generator.normal(size=(design.dimension, design.dimension + 1))
@@ -86,7 +93,7 @@ def prior_predictive_tables(like: Table, reading: Reading) -> list[ScaledRows]:
             x += generator.uniform(-0.4, 0.4, design.dimension)
         x /= np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / _radius(like))
         table = ScaledRows(design, np.clip(x, -1, 1), np.zeros(rows))
-        u = table.matrix @ (scales * generator.normal(size=len(scales)))
+        u = table.matrix @ reading.drawn_coefficients(design.coefficient_names, generator)
         if design.family.name == "poisson":
             y = np.minimum(generator.poisson(np.log1p(np.exp(u))), LARGEST_COUNT).astype(float)
         else:

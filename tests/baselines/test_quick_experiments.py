@@ -33,8 +33,11 @@ def test_a_quick_run_scores_every_method(tmp_path):
 
     work, output = tmp_path / "work", tmp_path / "paper.jsonl"
     arguments = ["prepare", "sample", "score", "--quick", "--only", "coverage", "--workers", "0"]
+    other = {"experiment": "counts", "method": "dpglm"}
+    output.write_text(json.dumps(other) + "\n" + json.dumps({"experiment": "coverage", "method": "of before"}) + "\n")
     main([*arguments, "--work", str(work), "--output", str(output)])
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    first, *lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert first == other  # of an experiment that was not scored: it stays, those that were are replaced
     assert {line["method"] for line in lines} == {"non_private", "dpglm", "staged", "naive", "dp_sgld", "search"}
     scored = [line for line in lines if line["method"] != "search"]
     for line in scored:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.scipy.special import erf, erfinv
 
 from dpglm.errors import InputError
 
@@ -57,6 +58,14 @@ class NormalPrior:
         return jax.random.normal(key, (len(names),)) * self.scales(names)
 
 
+def _erf_over_length(squared: Array) -> Array:
+    """erf(t / sqrt 2) / t of the square of t, with its derivatives also at zero."""
+    small = squared < 1e-3
+    square = jnp.where(small, 1.0, squared)
+    series = math.sqrt(2 / math.pi) * (1 - squared / 6 + squared**2 / 40 - squared**3 / 336)
+    return jnp.where(small, series, erf(jnp.sqrt(square / 2)) / jnp.sqrt(square))
+
+
 @dataclass(frozen=True)
 class SphericalPrior:
     """The paper's prior: uniform direction, squared norm chi-square(d) truncated above at a *public* bound.
@@ -71,13 +80,29 @@ class SphericalPrior:
         _check_scale("largest_squared_norm", self.largest_squared_norm)
         _check_scale("intercept", self.intercept)
 
+    def scales(self, names: tuple[str, ...]) -> npt.NDArray[np.float64]:
+        """Standard deviation of each coefficient, had the slopes no bound."""
+        return np.array([self.intercept if name == "Intercept" else 1.0 for name in names])
+
+    def nearest(self, names: tuple[str, ...], coefficients: Array) -> Array:
+        """The nearest coefficients whose slopes lie in the ball."""
+        first = int(names[0] == "Intercept")
+        squared = jnp.sum(coefficients[first:] ** 2)
+        shrink = jnp.sqrt(jnp.minimum(1.0, self.largest_squared_norm / jnp.maximum(squared, 1e-300)))
+        return jnp.concatenate([coefficients[:first], shrink * coefficients[first:]])
+
     def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
-        """The ball is covered by v -> v sqrt(s / (1 + v'v)); its log Jacobian is -(d + 2)/2 log(1 + v'v) + const."""
+        """The ball of radius r is covered by v -> r v erf(t / sqrt 2) / t, where t is the length of v.
+
+        Its log Jacobian is (d - 1) log(erf(t / sqrt 2) / t) - t^2/2 + const: the tails are those of a normal, so that
+        a posterior that leans on the edge of the ball is sampled as easily as one inside.
+        """
         first = int(names[0] == "Intercept")
         slopes, dimension = free[first:], len(names) - first
         squared = jnp.sum(slopes**2)
-        inside = slopes * jnp.sqrt(self.largest_squared_norm / (1 + squared))
-        density = -0.5 * jnp.sum(inside**2) - (dimension + 2) / 2 * jnp.log1p(squared)
+        shrink = _erf_over_length(squared)
+        inside = slopes * shrink * math.sqrt(self.largest_squared_norm)
+        density = -0.5 * jnp.sum(inside**2) + (dimension - 1) * jnp.log(shrink) - 0.5 * squared
         if first:
             density += -0.5 * (free[0] / self.intercept) ** 2
         return jnp.concatenate([free[:first], inside]), density
@@ -85,10 +110,10 @@ class SphericalPrior:
     def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
         """The inverse; points outside the ball go to 0.9 of its radius."""
         first = int(names[0] == "Intercept")
-        slopes = coefficients[first:]
-        share = jnp.minimum(jnp.sum(slopes**2) / self.largest_squared_norm, 0.81)
-        slopes = slopes * jnp.sqrt(share * self.largest_squared_norm / jnp.maximum(jnp.sum(slopes**2), 1e-300))
-        return jnp.concatenate([coefficients[:first], slopes / jnp.sqrt(self.largest_squared_norm * (1 - share))])
+        slopes = coefficients[first:] / math.sqrt(self.largest_squared_norm)
+        length = jnp.sqrt(jnp.sum(slopes**2))
+        stretched = math.sqrt(2) * erfinv(jnp.minimum(length, 0.9)) / jnp.maximum(length, 1e-300)
+        return jnp.concatenate([coefficients[:first], slopes * stretched])
 
     def sample(self, names: tuple[str, ...], key: Array) -> Array:
         """One draw: the squared norm by inverting its truncated distribution function."""

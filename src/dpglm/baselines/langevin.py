@@ -5,7 +5,8 @@
 Each row is in a batch independently with probability q = 1/sqrt(N), so that a batch has sqrt(N) rows on average, and
 the gradient of its log likelihood is clipped to a norm. Langevin dynamics want noise of variance eta a step, privacy
 wants noise of its own on the sum of gradients; both are Gaussian, so the larger one serves for both. Where privacy's is
-the larger one, the chain samples a hotter distribution than the posterior, and says nothing about it.
+the larger one, the chain samples a hotter distribution than the posterior, and says nothing about it. Under a prior
+that holds the slopes in a ball, a step that leaves the ball ends at its nearest point (Bubeck, Eldan & Lehec 2018).
 
 The guarantee is that of langevin_accounting.py. It is a yardstick: its random numbers are a simulation's.
 """
@@ -23,7 +24,7 @@ import numpy as np
 from scipy.stats import binom
 
 from dpglm.analyst.outcomes import Outcome, outcome_of
-from dpglm.analyst.priors import NormalPrior
+from dpglm.analyst.priors import NormalPrior, SphericalPrior
 from dpglm.baselines.langevin_accounting import noise_multiplier
 from dpglm.baselines.row_likelihood import row_likelihood
 from dpglm.baselines.rows_posterior import Floats, RowsPosterior
@@ -60,7 +61,7 @@ def dp_sgld(
     epsilon: float,
     delta: float,
     link: str | None = None,
-    prior: NormalPrior | None = None,
+    prior: NormalPrior | SphericalPrior | None = None,
     iterations: int = ITERATIONS,
     burn_in: int = BURN_IN,
     seed: int = 0,
@@ -82,7 +83,7 @@ def dp_sgld_many(
     epsilons: Sequence[float],
     delta: float,
     link: str | None = None,
-    prior: NormalPrior | None = None,
+    prior: NormalPrior | SphericalPrior | None = None,
     iterations: int = ITERATIONS,
     burn_in: int = BURN_IN,
     seed: int = 0,
@@ -93,8 +94,9 @@ def dp_sgld_many(
         raise InputError("family", first.family.name, "has a variance that DP-SGLD would have to sample", "use another")
     if not 0 <= burn_in < iterations:
         raise InputError("burn_in", burn_in, "must leave some of the iterations", "use a smaller number")
+    if not isinstance(prior, NormalPrior | SphericalPrior | None):
+        raise InputError("prior", prior, "must be a NormalPrior or a SphericalPrior", "use one of them")
     outcome = outcome_of(first.family.name, link, first.response_range)
-    scales = (prior or NormalPrior()).scales(first.coefficient_names)
     num_rows = len(tables[0].y)
     probability = num_rows**-0.5
     noises = [noise_multiplier(float(epsilon), delta, probability, iterations) for epsilon in epsilons]
@@ -102,8 +104,9 @@ def dp_sgld_many(
         [[noise, s.learning_rate, s.clipping_norm, s.decay] for noise, s in zip(noises, settings, strict=True)]
     )
     matrices, outcomes = (np.stack([getattr(table, part) for table in tables]) for part in ("matrix", "y"))
-    draws = chains(outcome, matrices, outcomes, np.asarray(scales), numbers, iterations, burn_in, seed)
-    nothing = np.full(len(first.coefficient_names), np.nan)
+    names, chosen = first.coefficient_names, prior or NormalPrior()
+    draws = chains(outcome, names, chosen, matrices, outcomes, numbers, iterations, burn_in, seed)
+    nothing = np.full(len(names), np.nan)
     return [
         RowsPosterior(table.design, own[None], nothing, nothing, {"method": "dp_sgld", "noise_multiplier": noise})
         for table, own, noise in zip(tables, draws, noises, strict=True)
@@ -112,9 +115,10 @@ def dp_sgld_many(
 
 def chains(
     outcome: Outcome,
+    names: tuple[str, ...],
+    prior: NormalPrior | SphericalPrior,
     matrices: Floats,
     outcomes: Floats,
-    prior_scales: Floats,
     numbers: Floats,
     iterations: int,
     burn_in: int,
@@ -126,27 +130,28 @@ def chains(
     capacity = min(num_rows, int(binom.isf(_OVERFLOW, num_rows, num_rows**-0.5)) + 1)
     keys = jax.random.split(jax.random.key(seed), len(matrices))
     drawn = _chains(
-        outcome, capacity, (iterations, burn_in, keep_every), jnp.asarray(matrices), jnp.asarray(outcomes),
-        jnp.asarray(prior_scales), jnp.asarray(numbers), keys,
+        outcome, (names, prior), capacity, (iterations, burn_in, keep_every), jnp.asarray(matrices),
+        jnp.asarray(outcomes), jnp.asarray(numbers), keys,
     )  # fmt: skip
     return np.asarray(drawn)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _chains(
-    outcome: Outcome, capacity: int, length: tuple[int, int, int], matrices: Any, outcomes: Any, scales: Any,
+    outcome: Outcome, named_prior: Any, capacity: int, length: tuple[int, int, int], matrices: Any, outcomes: Any,
     numbers: Any, keys: Any,
 ) -> jax.Array:  # fmt: skip
-    one = partial(_chain, outcome, capacity, length)
-    return jax.vmap(one, in_axes=(0, 0, None, 0, 0))(matrices, outcomes, scales, numbers, keys)
+    return jax.vmap(partial(_chain, outcome, named_prior, capacity, length))(matrices, outcomes, numbers, keys)
 
 
 def _chain(
-    outcome: Outcome, capacity: int, length: tuple[int, int, int], matrix: Any, y: Any, scales: Any, numbers: Any,
-    key: Any,
+    outcome: Outcome, named_prior: Any, capacity: int, length: tuple[int, int, int], matrix: Any, y: Any,
+    numbers: Any, key: Any,
 ) -> jax.Array:  # fmt: skip
     """One chain from zero; after burn-in every so many draws are kept."""
     iterations, burn_in, keep_every = length
+    names, prior = named_prior
+    scales = prior.scales(names)
     noise, learning_rate, clipping_norm, decay = numbers
     num_rows, size = matrix.shape
     probability = num_rows**-0.5
@@ -167,7 +172,7 @@ def _chain(
         private_stddev = eta / 2 / probability * noise * clipping_norm
         stddev = jnp.maximum(private_stddev, jnp.sqrt(eta))
         moved: jax.Array = theta + drift + stddev * jax.random.normal(noise_key, (size,))
-        return moved
+        return prior.nearest(names, moved) if isinstance(prior, SphericalPrior) else moved
 
     def kept(theta: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
         last = jax.lax.fori_loop(first, first + keep_every, step, theta)
