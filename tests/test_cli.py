@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import dpglm
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
-from dpglm.cli import main
+from dpglm.cli import _points, main
 
 SCHEMA = """
 [dataset]
@@ -162,6 +163,13 @@ def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert "fill in what is blank" in capsys.readouterr().out
     assert (folder / "template.toml").read_text() == text
     assert run("check", "patients.csv", "--schema", "template.toml") == 1  # not before a person has filled it in
+
+
+def test_at_takes_names_and_levels_that_hold_an_equals_sign():
+    columns = [SimpleNamespace(name=name) for name in ("age", "x=1", "group")]
+    fitted = SimpleNamespace(releases=[SimpleNamespace(design=SimpleNamespace(table_columns=columns))])
+    given = ["age=40", "x=1=3", "group=>=65", "other=1=2"]
+    assert _points(given, fitted) == {"age": "40", "x=1": "3", "group": ">=65", "other": "1=2"}
 
 
 def test_noise_cannot_be_fixed_from_the_command_line(capsys):

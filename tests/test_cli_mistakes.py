@@ -57,6 +57,10 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     # release: files
     (release(table=("release", "absent.csv")), 1, "table = absent.csv: does not exist"),
     (release(table=("release", "empty.csv")), 1, "is empty"),
+    (release(table=("release", "")), 1, "table = : must not be empty; give the path of a CSV or Parquet file"),
+    (release(table=("release", " ")), 1, "must not be empty"),
+    (("check", "", *SCHEMA_OPTION), 1, "table = : must not be empty"),
+    (("init", ""), 1, "table = : must not be empty"),
     (release(table=("release", "r.json")), 1, "is a release, not a table; give the CSV or Parquet"),
     (release(table=("release", "f.npz")), 1, "is a fit, not a table"),
     (release(table=("release", "p.ledger")), 1, "is a ledger, not a table"),
@@ -112,6 +116,9 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     ((*FIT, "--chains", "0"), 1, "chains = 0"),
     ((*FIT, "--draws", "-5"), 1, "draws = -5"),
     ((*FIT, "--draws", "many"), 2, "draws"),
+    ((*FIT, "--chains", "1000000000"), 1, "chains = 1000000000: must be a whole number from 1 to 1000"),
+    ((*FIT, "--draws", "2000000000"), 1, "draws = 2000000000: must be a whole number from 4 to 1000000"),
+    ((*FIT, "--draws", "1000000", "--chains", "11"), 1, "in each of 11 chains are more than 10,000,000 in all"),
     ((*FIT, "--prob", "95"), 1, "prob = 95.0: must lie between 0 and 1"),
     # report
     (("report", "absent.npz", "--output", "new.html"), 1, "fit = absent.npz: cannot be read"),
@@ -124,6 +131,8 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     ((*REPORT, "--prob", "0"), 1, "prob = 0.0"),
     ((*REPORT, "--at", "age"), 1, "at = age: must be COLUMN=VALUE"),
     ((*REPORT, "--at", "agee=40"), 1, "at = agee: must name a predictor (age)"),
+    ((*REPORT, "--at", "age="), 1, "at = age=: must be COLUMN=VALUE"),
+    ((*REPORT, "--at", "=40"), 1, "at = =40: must be COLUMN=VALUE"),
     ((*REPORT, "--at", "age=400"), 1, "must lie in [20, 90]"),
     # ledger, init, check, demo
     (("ledger",), 2, "dpglm ledger"),

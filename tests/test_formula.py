@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
@@ -16,7 +17,7 @@ from dpglm.custodian.rows import fixed_point_rows
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
 from dpglm.families import LARGEST_COUNT
-from dpglm.formula import MOST_COLUMNS, Design, DesignColumn, build_design
+from dpglm.formula import MOST_COLUMNS, Design, DesignColumn, _parse, build_design
 from dpglm.grid import Grid
 from dpglm.schema import Schema
 
@@ -155,6 +156,28 @@ def refused(formula: object, family: object = "linear", schema: Schema = SCHEMA)
 
 
 # The way back to the user's units
+
+
+@pytest.mark.parametrize("right", [*FORMULAS, "s + s:t:k", "a + s:t:a", "t + k + s:t:k - 1", "s:t:k", "s:k + t:k"])
+def test_no_column_follows_from_the_others_and_none_is_missing(right: str) -> None:
+    """The rank is the number of columns, and that of all products of all levels of the terms. Seed 22."""
+    design = build_design(f"y ~ {right}", SCHEMA, "linear")
+    cells = table(np.random.default_rng(22), 3_000)
+    columns = [coded(column, cells) for term in design.terms for column in term.columns]
+    columns += [np.ones(3_000)] if design.intercept else []
+    every = [np.ones(3_000)] if design.intercept else []
+    for factors in _parse(design.formula)[1]:
+        levels = [
+            [(cells[text] == level).astype(float) for level in COLUMNS[text]["levels"]]
+            if text in COLUMNS and "levels" in COLUMNS[text]
+            else [raw_column(text, cells)]
+            for text in factors
+        ]
+        every += [np.prod(choice, axis=0) for choice in itertools.product(*levels)] if factors else []
+    scaled = [column / np.linalg.norm(column) for column in every]
+    assert np.linalg.matrix_rank(np.array(columns), tol=1e-8) == len(columns)
+    assert np.linalg.matrix_rank(np.array(scaled), tol=1e-8) == len(columns)
+    assert np.linalg.matrix_rank(np.array([*scaled, *columns]), tol=1e-8) == len(columns)
 
 
 @pytest.mark.parametrize(("formula", "family"), CASES)
@@ -325,7 +348,19 @@ def test_other_units_of_a_column_leave_scaled_rows_as_they_are(formula: str, fac
         ("y ~ a + k - 1", ["a", "k[u]", "k[v]", "k[w]"]),
         ("y ~ s*t", ["Intercept", "s[m]", "t[1]", "s[m]:t[1]"]),
         ("y ~ s + s:t", ["Intercept", "s[m]", "s[f]:t[1]", "s[m]:t[1]"]),
-        ("y ~ s:t", ["Intercept", "s[f]:t[0]", "s[f]:t[1]", "s[m]:t[0]", "s[m]:t[1]"]),
+        ("y ~ s:t", ["Intercept", "s[f]:t[1]", "s[m]:t[0]", "s[m]:t[1]"]),
+        ("y ~ s:t - 1", ["s[f]:t[0]", "s[f]:t[1]", "s[m]:t[0]", "s[m]:t[1]"]),
+        ("y ~ a + s:t:a", ["Intercept", "a", "s[f]:t[1]:a", "s[m]:t[0]:a", "s[m]:t[1]:a"]),
+        ("y ~ s + s:t:a", ["Intercept", "s[m]", "s[f]:t[0]:a", "s[f]:t[1]:a", "s[m]:t[0]:a", "s[m]:t[1]:a"]),
+        (
+            "y ~ s + s:t:k",
+            [
+                "Intercept",
+                "s[m]",
+                *(f"s[{s}]:k[{k}]" for s in "fm" for k in "vw"),
+                *(f"s[{s}]:t[1]:k[{k}]" for s in "fm" for k in "uvw"),
+            ],
+        ),
         ("y ~ k:a", ["Intercept", "k[u]:a", "k[v]:a", "k[w]:a"]),
         ("y ~ a + k:a", ["Intercept", "a", "k[v]:a", "k[w]:a"]),
         ("y ~ k + k:a", ["Intercept", "k[v]", "k[w]", "k[u]:a", "k[v]:a", "k[w]:a"]),
@@ -335,7 +370,9 @@ def test_other_units_of_a_column_leave_scaled_rows_as_they_are(formula: str, fac
         ("y ~ log(a) + I(b**2)", ["Intercept", "log(a)", "I(b ** 2)"]),
     ],
 )
-def test_coefficients_follow_rs_rule_and_the_order_of_the_formula(formula: str, expected: list[str]) -> None:
+def test_coefficients_follow_rs_rule_where_that_has_full_rank_and_the_order_of_the_formula(
+    formula: str, expected: list[str]
+) -> None:
     # R's rule: a factor is coded by K - 1 indicators where the model holds the term without it, otherwise by all K.
     assert names(formula) == expected
 

@@ -123,6 +123,11 @@ def test_what_is_saved_comes_back(name: str, releases: dict[str, Release], tmp_p
     assert loaded == release
     assert loaded.to_json() == release.to_json() == path.read_text(encoding="utf-8")
     assert load_release(str(path)) == release
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as some editors save a text
+    assert load_release(path) == release
+    for use in (load_release, release.save):
+        with pytest.raises(FileError, match="NoneType: must be the path of a file"):
+            use(None)
     assert pickle.loads(pickle.dumps(release)) == release
     for mine, theirs in zip(loaded.blocks, release.blocks, strict=True):
         np.testing.assert_array_equal(mine.values, theirs.values)

@@ -20,6 +20,7 @@ import typer
 from dpglm.cli_ledger import ledger_app
 from dpglm.cli_options import (
     ForceOption,
+    HeaderArgument,
     JsonOption,
     ProbOption,
     QuietOption,
@@ -95,7 +96,7 @@ def demo(
 
 @app.command()
 def init(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file; only its header is read.")],
+    table: HeaderArgument,
     output: Annotated[Path | None, typer.Option(help="Where to write the template; default: standard output.")] = None,
     force: ForceOption = False,
     quiet: QuietOption = False,
@@ -110,8 +111,9 @@ def init(
     from dpglm.custodian.files import column_names
     from dpglm.schema import template
 
-    expect("table", table, "a table")
-    text = template(table.name.split(".")[0], column_names(table))
+    path = Path(table)
+    expect("table", path, "a table")
+    text = template(path.resolve().name.split(".")[0], column_names(path))
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -333,7 +335,8 @@ def report(
     check_output(output, "a web page", force)
     _check_prob(prob)
     expect("fit", fit, "a fit")
-    written = dpglm.report(dpglm.load_fit(fit), output, prob=prob, at=_points(at), overwrite=force)
+    fitted = dpglm.load_fit(fit)
+    written = dpglm.report(fitted, output, prob=prob, at=_points(at, fitted), overwrite=force)
     size = written.stat().st_size
     facts = {"output": str(output), "bytes": size}
     say(json.dumps(facts) if as_json else f"written to {output} ({size / 1000:.0f} kB)", quiet and not as_json)
@@ -363,12 +366,16 @@ def _check_prob(prob: float) -> None:
         raise InputError("prob", prob, "must lie between 0 and 1", "write for example --prob 0.95")
 
 
-def _points(given: list[str] | None) -> dict[str, str]:
-    """``["age=40"]`` as a dict."""
+def _points(given: list[str] | None, fitted: Any) -> dict[str, str]:
+    """``["age=40"]`` as a dict. Where names or levels hold a = themselves, the name is that of a column."""
+    columns = {column.name for column in fitted.releases[0].design.table_columns}
     points = {}
     for text in given or ():
-        name, sign, value = text.rpartition("=")
-        if not (name and sign and value):
+        parts = text.split("=")
+        names = ["=".join(parts[:count]) for count in range(1, len(parts))]
+        name = next((name for name in names if name in columns), parts[0])
+        value = text[len(name) + 1 :]
+        if not (name and value):
             raise InputError("at", text, "must be COLUMN=VALUE", "write for example --at age=40")
         points[name] = value
     return points

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpglm.errors import InputError
 from dpglm.terminal import expect
 
 
@@ -20,7 +21,17 @@ def among(*values: str) -> Callable[[str], list[str]]:
     return complete
 
 
-TableArgument = Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.")]
+def _not_empty(table: str) -> str:
+    """A variable of the shell that is not set would name the present folder."""
+    if not table.strip():
+        raise InputError("table", table, "must not be empty", "give the path of a CSV or Parquet file")
+    return table
+
+
+TableArgument = Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.", callback=_not_empty)]
+HeaderArgument = Annotated[
+    str, typer.Argument(help="CSV or Parquet file; only its header is read.", callback=_not_empty)
+]
 LedgerArgument = Annotated[Path, typer.Argument(help="The ledger file.")]
 SchemaOption = Annotated[Path, typer.Option("--schema", help="The schema file (TOML).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

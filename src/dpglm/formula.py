@@ -312,24 +312,55 @@ def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Fact
 
 
 def _coded_terms(raw_terms: list[tuple[str, ...]], schema: Schema, intercept: bool) -> tuple[Term, ...]:
-    present: set[frozenset[str]] = {frozenset(factors) for factors in raw_terms} | (
-        {frozenset()} if intercept else set()
-    )
+    """Terms with as many columns as they add to those before them: no column follows from the others.
+
+    Of one term's columns a row has at most one that is not zero: the bound on its norm is one a term.
+    """
+    covered: set[frozenset[str]] = {frozenset()} if intercept else set()
     uncoded: list[tuple[str, list[tuple[Factor, ...]]]] = []
     for factors in raw_terms:
         if len(factors) > _MOST_FACTORS:
             raise InputError("formula", ":".join(factors), f"has more than {_MOST_FACTORS} factors", "use fewer")
-        alternatives = []
-        for text in factors:
-            without = frozenset(factors) - {text}
-            alternatives.append(_alternatives(text, schema, full=without not in present))
-            if not without and len(alternatives[0]) > 1:
-                present.add(frozenset())  # a full set of indicators adds up to the constant
-        uncoded.append((":".join(factors), list(product(*alternatives))))
+        if frozenset(factors) in covered:
+            raise InputError("formula", ":".join(factors), "appears twice", "remove one of them")
+        uncoded += _added(factors, schema, covered)
     held = {frozenset(factor.key for factor in column) for _, columns in uncoded for column in columns}
     if intercept:
         held.add(frozenset())
     return tuple(Term(name, tuple(_design_column(column, held) for column in columns)) for name, columns in uncoded)
+
+
+def _added(factors: tuple[str, ...], schema: Schema, covered: set[frozenset[str]]) -> list[tuple[str, list[Any]]]:
+    """What a term adds to what is covered, as named lists of columns; ``covered`` is brought up to date.
+
+    All levels of a factor are the constant and all levels but the first. So a term is a sum of products with the first
+    levels left out, one for each choice of its factors with levels; those that earlier terms have are dropped, and two
+    that differ in one factor become one with all its levels. Where only the constant is dropped, what is left is all
+    cells but the first.
+    """
+    with_levels = [text for text in factors if (column := _named(text, schema)) is not None and column.has_levels]
+    rest = [text for text in factors if text not in with_levels]
+    choices = [(*rest, *chosen) for size in range(len(with_levels) + 1) for chosen in combinations(with_levels, size)]
+    new = [choice for choice in choices if frozenset(choice) not in covered]
+    covered.update(map(frozenset, choices))
+
+    def columns(all_levels: dict[str, bool]) -> tuple[str, list[Any]]:
+        chosen = [text for text in factors if text in all_levels]
+        return ":".join(chosen), list(product(*(_alternatives(text, schema, all_levels[text]) for text in chosen)))
+
+    if new == choices[1:] and new:
+        name, cells = columns(dict.fromkeys(factors, True))
+        return [(name, cells[1:])]
+    parts = [dict.fromkeys(choice, False) for choice in new]
+    while pairs := [(short, long) for short, long in product(parts, parts) if _is_one_factor_more(short, long)]:
+        short, long = pairs[0]
+        (factor,) = long.keys() - short.keys()
+        parts = [part for part in parts if part is not short and part is not long] + [long | {factor: True}]
+    return [columns(part) for part in sorted(parts, key=len)]
+
+
+def _is_one_factor_more(short: dict[str, bool], long: dict[str, bool]) -> bool:
+    return short.items() < long.items() and len(long) == len(short) + 1
 
 
 def _alternatives(text: str, schema: Schema, full: bool) -> list[Factor]:

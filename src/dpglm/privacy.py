@@ -56,7 +56,7 @@ class Privacy:
             raise InputError(
                 "delta",
                 delta,
-                f"mu = {mu:.6g} needs delta = {spent:.3g} at epsilon = {epsilon:g}",
+                f"mu = {mu:.6g} with discrete noise needs delta = {spent:.9g} at epsilon = {epsilon:g}",
                 "use a smaller epsilon or a larger delta",
             )
         return cls(epsilon, delta, mu, rho_of(mu))

@@ -151,7 +151,7 @@ class Release:
 
     def save(self, path: str | Path) -> None:
         """Write the file: all of it or nothing, durably."""
-        write_atomically(Path(path), self.to_json().encode())
+        write_atomically(as_path("output", path), self.to_json().encode())
 
     def __repr__(self) -> str:
         return (
@@ -162,10 +162,11 @@ class Release:
 
 def load_release(path: str | Path) -> Release:
     """Read a release file; one clear error if it is not whole, not a release, or newer than this version."""
+    file = as_path("release", path)
     try:
-        if Path(path).stat().st_size > _LARGEST_FILE:
+        if file.stat().st_size > _LARGEST_FILE:
             raise FileError("release", str(path), "is larger than a release can be", "check the path")
-        text = Path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark before the text
     except UnicodeDecodeError:
         raise FileError("release", str(path), "is not a text file", "check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
@@ -204,6 +205,13 @@ def read_release(text: str, name: str = "text") -> Release:
         raise wrong(f"contradicts itself ({error})") from None
     except (RecursionError, OverflowError, UnicodeEncodeError) as error:  # nesting, size, half a character
         raise wrong(f"holds a value that no release holds ({type(error).__name__})") from None
+
+
+def as_path(name: str, value: object) -> Path:
+    """What a user gave for a file, or an error that names it."""
+    if not isinstance(value, str | os.PathLike):
+        raise FileError(name, type(value).__name__, "must be the path of a file", "give its name")
+    return Path(value)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

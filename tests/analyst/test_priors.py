@@ -177,6 +177,7 @@ def test_prior_of_takes_what_a_user_may_pass() -> None:
         ({"c": dist.Normal(0.0, 1.0)}, "c: is not a coefficient of this model (Intercept, a, b)"),
         ({"a": 2.0}, "continuous NumPyro distribution"),
         ({"a": dist.Bernoulli(0.5)}, "continuous NumPyro distribution"),
+        ({"a": dist.Delta(0.5)}, "is a single point, which cannot be sampled; use a narrow one"),
         ({"a": dist.Normal(jnp.zeros(2), 1.0)}, "of one number"),
         ({"a": dist.Dirichlet(jnp.ones(3))}, "of one number"),
         (CustomPrior((("z", dist.Normal(0.0, 1.0)),)), "z: is not a coefficient"),
@@ -206,7 +207,13 @@ def test_scales_must_be_positive_numbers(scale: Any) -> None:
     [
         (dist.Normal(0, 0.7), "Normal(loc=0, scale=0.7)"),
         (dist.StudentT(3.0), "StudentT(df=3, loc=0, scale=1)"),
-        (dist.TruncatedNormal(0, 1, low=0), "LeftTruncatedDistribution"),  # not how it was written: only its name
+        (dist.TruncatedNormal(0, 1, low=0), "LeftTruncatedDistribution(Normal(loc=0, scale=1), low=0)"),
+        (
+            dist.TruncatedCauchy(0, 2, low=-1, high=3),
+            "TwoSidedTruncatedDistribution(Cauchy(loc=0, scale=2), low=-1, high=3)",
+        ),
+        (dist.LogNormal(0, 0.5), "LogNormal(loc=0, scale=0.5)"),
+        (dist.TransformedDistribution(dist.Normal(0, 1), dist.transforms.ExpTransform()), "TransformedDistribution"),
         (dist.Normal(np.zeros(2), 1.0), "Normal"),
         ("Normal(loc=0, scale=0.7)", "Normal(loc=0, scale=0.7)"),
     ],

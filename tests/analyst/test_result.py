@@ -408,6 +408,9 @@ def diagnosed(**changes: Any) -> Fit:
     [
         (lambda: made(coefficients=3.0 * np.random.default_rng(0).normal(size=(4, 500, 4))), "the release says little"
          " about age, g[q], g[r]: the posterior is close to the prior"),
+        (lambda: made(prior=NormalPrior(slopes=0.11, intercept=1.0)), "prior and release disagree about age, g[q],"
+         " g[r], by "),
+        (lambda: made(prior=NormalPrior(slopes=0.1, intercept=1.0)), "by more than 10 standard deviations"),
         (lambda: made(release=released("y ~ age + g", "logistic", rows=70)), "70 rows for 3 columns"),
         (lambda: made(release=released("y ~ age + g", "logistic", share=0.005)), "rows have the rarer outcome"),
         (lambda: made(release=released("y ~ age + g", "logistic", share=0.995)), "rows have the rarer outcome"),
@@ -428,6 +431,18 @@ def test_warnings_in_plain_words(fit: Any, words: str) -> None:
     made_fit = fit()
     assert sum(words in message for message in made_fit.warnings) == 1
     assert f"note: {made_fit.warnings[0]}" in str(made_fit)
+
+
+def test_prior_and_release_disagree_by_what_a_normal_model_says() -> None:
+    """Estimates and their variances, with a normal prior, give back how far the estimates were from zero."""
+    generator = np.random.default_rng(3)
+    scale, own, estimate = 0.5, 0.2, np.array([0.1, 1.0, 2.0, -2.0])
+    variance = 1 / (1 / scale**2 + 1 / own**2)
+    draws = variance / own**2 * estimate + np.sqrt(variance) * generator.normal(size=(4, 50_000, 4))
+    fit = made(coefficients=draws, prior=NormalPrior(slopes=scale, intercept=scale))
+    # g[q] and g[r]: 2 over sqrt(0.5^2 + 0.2^2) is 3.7; age: 1.9
+    (message,) = (each for each in fit.warnings if each.startswith("prior and release disagree"))
+    assert "about g[q], g[r], by 3.7 standard deviations" in message
 
 
 def test_strong_effects_are_no_matter_where_rows_are_many_or_effects_weak() -> None:

@@ -304,6 +304,7 @@ BEFORE_THE_TABLE: list[tuple[Mistake, str, str, str]] = [
     # the table, where a look at the argument is enough
     (argument("table", None), "table", "NoneType", "must be a path"),
     (argument("table", 5), "table", "int", "must be a path"),
+    (argument("table", ""), "table", "", "must not be empty"),
     (argument("table", [[1, 2]]), "table", "list", "must be a path"),
     (argument("table", CELLS), "table", "dict", "must be a path"),
     (argument("table", np.zeros((3, 3))), "table", "ndarray", "must be a path"),
@@ -311,6 +312,7 @@ BEFORE_THE_TABLE: list[tuple[Mistake, str, str, str]] = [
     (path("folder", "table", folder=True), "table", "folder", "holds no file"),
     (file("patients.xlsx", b"PK", "table"), "table", "patients.xlsx", "must end in one of .csv"),
     (file("patients.csv", b"", "table"), "table", "patients.csv", "is empty"),
+    (file("patients.csv", b"\nage,bmi\n1,2\n", "table"), "table", "patients.csv", "has a blank first line"),
     (file("patients.csv.gz", b"age,bmi\n1,2\n", "table"), "table", "patients.csv.gz", "cannot be read"),
     (file("patients.parquet", b"age,bmi\n1,2\n", "table"), "table", "patients.parquet", "not"),
     (file("patients.csv", b"age,bmi,diabetes\n1,2,zx9secret\n", "table"), "column", "smoker", "not in the table"),

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import dpglm
@@ -159,6 +161,11 @@ def test_two_releases_several_stages_and_other_priors_are_shown(make_fit: Any) -
     assert "dpglm.SphericalPrior(largest_squared_norm=9.0" in svg.html.unescape(spherical)
     custom = page(summarize(replace(fit, prior=CustomPrior((("age", "<Laplace>"),)))))
     assert "&lt;Laplace&gt;" in custom
+    truncated = page(summarize(replace(fit, prior=CustomPrior((("age", dist.TruncatedNormal(0, 1, low=0)),)))))
+    assert "age: LeftTruncatedDistribution(Normal(loc=0, scale=1), low=0)" in truncated
+    code = "numpyro.distributions.LeftTruncatedDistribution(numpyro.distributions.Normal(loc=0, scale=1), low=0)"
+    assert code in truncated
+    assert eval(code, {"numpyro": numpyro}).low == 0
     assert "The prior is not drawn" in custom
 
 

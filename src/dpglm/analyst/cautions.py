@@ -11,6 +11,8 @@ import numpy.typing as npt
 from dpglm.analyst.priors import NormalPrior
 from dpglm.centring import only_of_moments
 
+Floats = npt.NDArray[np.float64]
+
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
     from dpglm.release_file import Release
@@ -19,6 +21,7 @@ WANTED_ESS = 1_000
 _LARGEST_R_HAT, _LARGEST_PARETO_K = 1.01, 0.7
 _COMFORTABLE_STDDEV = 6.0
 _PRIOR_SHARE = 0.8
+_CONFLICT, _FAR_APART = 3.0, 10  # standard deviations
 # Root mean square difference of a one-stage estimate from maximum likelihood, over that of the coefficients, without
 # noise: the largest seen on the tables of docs/real.md.
 _TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
@@ -49,9 +52,21 @@ def cautions(fit: Fit) -> list[str]:
     if isinstance(fit.prior, NormalPrior):
         stddevs = _flat(fit).std(axis=0)
         scales = np.asarray(fit.prior.scales(names))
-        weak = [name for name, sd, scale in zip(names, stddevs, scales, strict=True) if sd > _PRIOR_SHARE * scale]
+        apart = _conflicts(_flat(fit).mean(axis=0), stddevs, scales)
+        weak = [
+            name
+            for name, sd, scale, distance in zip(names, stddevs, scales, apart, strict=True)
+            if sd > _PRIOR_SHARE * scale and distance <= _CONFLICT
+        ]
         if weak:
             messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
+        torn = [name for name, distance in zip(names, apart, strict=True) if distance > _CONFLICT]
+        if torn:
+            number = f"{apart.max():.1f}" if apart.max() < _FAR_APART else f"more than {_FAR_APART}"
+            messages.append(
+                f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"
+                " a compromise that few would share; use a wider prior"
+            )
     if fit.predictor_stddev > _COMFORTABLE_STDDEV:
         messages.append(
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
@@ -66,6 +81,16 @@ def cautions(fit: Fit) -> list[str]:
     for release in fit.releases:
         messages += _size_warnings(release)
     return list(dict.fromkeys(messages))  # two releases of one table warn once
+
+
+def _conflicts(means: Floats, stddevs: Floats, scales: Floats) -> Floats:
+    """How far the release's own estimate is from the prior's zero, in standard deviations of both together.
+
+    Of a normal prior and a normal likelihood: with r = sd^2 / scale^2 the estimate is mean / (1 - r), and its variance
+    with the prior's scale^2 / (1 - r).
+    """
+    left = np.maximum(1 - (stddevs / scales) ** 2, 0.01)  # not zero where the posterior is the prior
+    return np.asarray(np.abs(means) / (scales * np.sqrt(left)))
 
 
 def _discrepancy_warnings(fit: Fit) -> list[str]:
@@ -130,5 +155,5 @@ def _size_warnings(release: Release) -> list[str]:
     return []
 
 
-def _flat(fit: Fit) -> npt.NDArray[np.float64]:
+def _flat(fit: Fit) -> Floats:
     return fit.coefficients.reshape(-1, len(fit.names))

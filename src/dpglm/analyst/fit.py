@@ -33,7 +33,7 @@ METHODS = ("nuts", "laplace")
 _FIRST_DRAWS, _MOST_DRAWS = 1_000, 8_000
 _LEAST_DRAWS = 4  # for an effective sample size
 _DRAWS_FOR_STDDEV = 400
-_LARGEST_SEED = 2**63 - 1
+_LARGEST_DRAWS, _LARGEST_CHAINS, _LARGEST_PRODUCT, _LARGEST_SEED = 1_000_000, 1_000, 10_000_000, 2**63 - 1
 
 
 def fit(
@@ -371,12 +371,15 @@ def _check(releases: Sequence[Any], asked: Asked) -> None:
             raise InputError("releases", type(release).__name__, "must be a Release", "use dpglm.load_release(path)")
     if asked.method not in METHODS:
         raise InputError("method", asked.method, f"must be one of {', '.join(METHODS)}", "choose one of them")
-    for name, value, least in (
-        ("draws", asked.draws, _LEAST_DRAWS),
-        ("chains", asked.chains, 1),
-        ("seed", asked.seed, 0),
+    for name, value, least, most in (
+        ("draws", asked.draws, _LEAST_DRAWS, _LARGEST_DRAWS),
+        ("chains", asked.chains, 1, _LARGEST_CHAINS),
+        ("seed", asked.seed, 0, _LARGEST_SEED),
     ):
         if name == "draws" and value is None:
             continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= _LARGEST_SEED:
-            raise InputError(name, value, f"must be a whole number from {least} to {_LARGEST_SEED}", "correct it")
+        if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+            raise InputError(name, value, f"must be a whole number from {least} to {most}", "correct it")
+    if asked.draws is not None and asked.draws * asked.chains > _LARGEST_PRODUCT:
+        rule = f"in each of {asked.chains} chains are more than {_LARGEST_PRODUCT:,} in all"
+        raise InputError("draws", asked.draws, rule, "ask for fewer")

@@ -131,16 +131,18 @@ class SphericalPrior:
 def distribution_text(distribution: Any) -> str:
     """A NumPyro distribution as it is written, ``Normal(loc=0, scale=0.7)``, or its name where that does not do.
 
-    A text, from a file, is what it is.
+    One that is made of another tells that one first. A text, from a file, is what it is.
     """
     if isinstance(distribution, str):
         return distribution
     name = type(distribution).__name__
+    base = None if hasattr(distribution, "transforms") else getattr(distribution, "base_dist", None)
     values = {key: np.asarray(getattr(distribution, key, None)) for key in getattr(distribution, "arg_constraints", {})}
     plain = all(value.ndim == 0 and value.dtype.kind in "fiu" for value in values.values())
-    if not values or not plain or hasattr(distribution, "base_dist"):
+    if not plain or (not values and base is None):
         return name
-    return f"{name}({', '.join(f'{key}={float(value):g}' for key, value in values.items())})"
+    told = [] if base is None else [distribution_text(base)]
+    return f"{name}({', '.join([*told, *(f'{key}={float(value):g}' for key, value in values.items())])})"
 
 
 @dataclass(frozen=True)
@@ -203,10 +205,13 @@ def prior_of(prior: object, names: tuple[str, ...]) -> Prior:
 
 def _check_custom(name: str, distribution: object, names: tuple[str, ...]) -> None:
     """One scalar, continuous distribution for a coefficient that exists."""
-    from numpyro.distributions import Distribution
+    from numpyro.distributions import Delta, Distribution
 
     if name not in names:
         raise InputError("prior", name, f"is not a coefficient of this model ({', '.join(names)})", "correct it")
+    if isinstance(distribution, Delta):
+        rule = "is a single point, which cannot be sampled"
+        raise InputError(f"prior[{name!r}]", distribution, rule, "use a narrow one, for example dist.Normal(0.5, 0.01)")
     continuous = isinstance(distribution, Distribution) and not distribution.support.is_discrete
     if not continuous or distribution.shape() != ():  # type: ignore[attr-defined]
         rule = "must be a continuous NumPyro distribution of one number"

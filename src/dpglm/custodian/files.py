@@ -201,8 +201,10 @@ def _csv_header(file: Path) -> list[str]:
         raise FileError("table", str(file), f"cannot be read ({reason})", "check the file") from None
     except csv.Error:
         raise FileError("table", str(file), "has no readable header line", "save it as UTF-8 CSV") from None
-    if not header:
+    if header is None:
         raise FileError("table", str(file), "is empty", "check the file")
+    if not header:
+        raise FileError("table", str(file), "has a blank first line", "begin it with the names of the columns")
     return header
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm.analyst.result import Fit
 from dpglm.errors import FileError, InputError
-from dpglm.release_file import write_atomically
+from dpglm.release_file import as_path, write_atomically
 from dpglm.report import charts, sections, words
 from dpglm.report.summary import Summary, summarize
 from dpglm.report.svg import escape
@@ -52,7 +52,7 @@ def report(
     """
     if not isinstance(fit, Fit):
         raise InputError("fit", type(fit).__name__, "must be a Fit", "use dpglm.fit or dpglm.load_fit")
-    target = Path(path)
+    target = as_path("output", path)
     if target.exists() and not target.is_file():
         raise FileError("output", str(target), "is not an ordinary file", "name a file to write")
     if target.exists() and not overwrite:

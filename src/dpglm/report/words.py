@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -298,7 +299,8 @@ def reproduce(summary: Summary) -> str:
 def _prior_code(prior: NormalPrior | SphericalPrior | CustomPrior) -> str:
     if isinstance(prior, CustomPrior):
         texts = {name: distribution_text(each) for name, each in prior.distributions}
-        code = {name: f"numpyro.distributions.{text}" if text.endswith(")") else "..." for name, text in texts.items()}
+        texts = {name: re.sub(r"\b([A-Z]\w*\()", r"numpyro.distributions.\1", text) for name, text in texts.items()}
+        code = {name: text if text.endswith(")") else "..." for name, text in texts.items()}
         return "{" + ", ".join(f"{name!r}: {each}" for name, each in code.items()) + "}"
     return f"dpglm.{prior!r}"
 
