@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 import dpglm
-from calibration import LEVELS, Record, calibration_of, laplace_draws, split_r_hat
+from calibration import calibration_of, laplace_draws, split_r_hat
+from calibration_page import LEVELS, Record
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.fit import Asked, fit_staged
