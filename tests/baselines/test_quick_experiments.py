@@ -133,3 +133,51 @@ def test_each_posterior_is_sampled_until_its_chains_agree(monkeypatch):
     assert [n for _, n in asked[1:]] == [30 * 2**n for n in range(len(asked) - 1)]
     assert (result["r_hat"].max(axis=1) < 1.01).all()
     assert (np.diff(result["mean"][:, 0]) > 0.5).all()
+
+
+def test_the_page_is_what_the_results_say(monkeypatch, tmp_path):
+    """Figures are left out: they take long, and their names are all that the text has of them."""
+    from paper import page
+    from paper.figures import FIGURES
+
+    monkeypatch.setattr(page, "DOCS", tmp_path)
+    monkeypatch.setattr(page, "draw_all", lambda study, folder: list(FIGURES))
+    page.write_page(BENCHMARKS / "results" / "paper.jsonl")
+    written = (tmp_path / "experiments.md").read_text(encoding="utf-8")
+    assert written == (BENCHMARKS.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+
+
+def test_verdicts_turn_when_the_numbers_do():
+    """One cell of the results is spoiled at a time, and the claim that rests on it does not hold any more."""
+    from paper.lines import Study
+    from paper.verdicts import verdicts
+
+    study = Study.load(BENCHMARKS / "results" / "paper.jsonl")
+    said = [verdict.claim for verdict in verdicts(study) if verdict.holds]
+
+    def spoiled(experiment, method, epsilon, **values):
+        lines = [dict(line) for line in study.lines]
+        chosen = [one for one in lines if (one["experiment"], one["method"]) == (experiment, method)]
+        (line,) = (one for one in chosen if one.get("epsilon") == epsilon)
+        line.update({name: value(line[name]) for name, value in values.items()})
+        return Study(tuple(lines))
+
+    far = {"ks": lambda ks: np.full_like(ks, 0.99).tolist()}
+    for experiment, method, epsilon, values, part in (
+        ("diabetes", "staged", 1.0, far, "below DP-SGLD's (diabetes, adult"),
+        ("counts", "dpglm", 0.5, far, "below naive's"),
+        ("adult", "taylor", 0.3, {"ks": lambda ks: (0.5 * np.array(ks)).tolist()}, "not above Taylor's"),
+        ("synthetic", "paper_blocks", 0.7337, far, "paper's blocks: the same (synthetic with the paper's prior)"),
+        ("counts_log", "staged", 3.0, far, "in stages: the same (counts"),
+        ("coverage", "staged", 0.3, {"cover": lambda c: np.zeros_like(c).tolist()}, "dpglm in stages, where the rule"),
+        ("coverage_wide", "naive", 1.0, {"cover": _nominal}, "those of naive"),
+        ("synthetic", "dpglm", 1.1, {"r_hat": lambda _: 1.02}, "R-hat below 1.01"),
+    ):
+        lost = set(said) - {verdict.claim for verdict in verdicts(spoiled(experiment, method, epsilon, **values))
+                            if verdict.holds}  # fmt: skip
+        assert any(part in claim for claim in lost), (experiment, method, lost)
+
+
+def _nominal(cover):
+    """As many tables, 95 in 100 of the intervals cover."""
+    return (np.arange(np.size(cover)).reshape(np.shape(cover)) % 20 > 0).astype(int).tolist()
