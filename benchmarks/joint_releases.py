@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration_page import percent
 from dpglm.privacy import compose, epsilon_of, mu_of
 from machine import save
-from repeated import DELTA, coverage_record, percent, posteriors, released
+from repeated import DELTA, coverage_record, posteriors, released
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEED = 20261115
@@ -77,7 +78,7 @@ def table(results: dict[str, dict]) -> list[str]:
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
     for name, methods in results.items():
         for method, record in methods.items():
-            shares = " | ".join(percent(record, level) for level in (0.5, 0.9, 0.95))
+            shares = " | ".join(percent(record, level) for level in (50, 90, 95))
             deviations = ", ".join(f"{sd:.4f}" for sd in record["mean_sd"])
             trouble = f"{100 * record['trouble']:.0f} %"
             lines.append(f"| {name} | {method} | {record['tables']} | {shares} | {deviations} | {trouble} |")

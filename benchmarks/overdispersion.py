@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration_page import percent
 from machine import save
-from repeated import coverage_record, percent, posteriors, released
+from repeated import coverage_record, posteriors, released
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEED = 20261115
@@ -66,7 +67,7 @@ def page(results: dict[str, dict]) -> str:
     for epsilon, by_dispersion in results.items():
         for name, methods in by_dispersion.items():
             for method, record in methods.items():
-                shares = " | ".join(percent(record, level) for level in (0.5, 0.9, 0.95))
+                shares = " | ".join(percent(record, level) for level in (50, 90, 95))
                 deviations = ", ".join(f"{sd:.4f}" for sd in record["mean_sd"])
                 trouble = f"{100 * record['trouble']:.0f} %"
                 entries = f"{epsilon} | {name} | {method} | {record['tables']} | {shares} | {deviations} | {trouble}"

@@ -12,7 +12,7 @@ import pandas as pd
 
 import dpglm
 from calibration import calibration_of, laplace_draws, split_r_hat
-from calibration_page import LEVELS, Record
+from calibration_page import Record
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.fit import Asked, fit_staged
@@ -96,17 +96,9 @@ def _staged_posteriors(
 def coverage_record(result: Posteriors, truth: Floats) -> Record:
     """Coverage of central intervals, pooled over coefficients, and mean posterior standard deviations."""
     position = (result.draws < truth).mean(axis=1)
-    coverage = calibration_of(position)["coverage"]
     return {
         "tables": len(position),
-        "coverage": {level: coverage[f"{level:g}"] for level in LEVELS},
+        "coverage": calibration_of(position)["coverage"],
         "mean_sd": np.round(result.draws.std(axis=1).mean(axis=0), 5).tolist(),
         "trouble": round(result.trouble, 4),
     }
-
-
-def percent(record: Record, level: float) -> str:
-    """A share in per cent, bold where it is outside its 99 % band."""
-    each = record["coverage"][level]
-    share = f"{100 * each['pooled']:.1f}"
-    return share if each["inside_band"] else f"**{share}**"
