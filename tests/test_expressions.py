@@ -285,6 +285,11 @@ def test_huge_powers_numbers_and_nestings_are_refused_quickly(text: str) -> None
         ("I(3)", "holds no column"),
         ("log(2)", "holds no column"),
         ("I(0 * a)", "constant"),
+        # Half of such a range is zero, or too few digits of it are left: rows would be divided by that.
+        ("I(a * 5e-324 - 5e-324)", "hardly varies on the declared bounds, from 0 to"),
+        ("I(b * 5e-324)", "hardly varies"),
+        ("I(a * 1e-300)", "hardly varies"),
+        ("I(a + 1e13)", "hardly varies"),
         ("level", "has levels"),
         ("I(level * 2)", "has levels"),
         ("I(A + 1)", "not declared"),
@@ -293,6 +298,15 @@ def test_huge_powers_numbers_and_nestings_are_refused_quickly(text: str) -> None
 def test_what_the_declared_bounds_do_not_allow_is_refused(text: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         parse_expression(text, SCHEMA)
+
+
+def test_no_expression_is_divided_by_almost_nothing() -> None:
+    """Seen once: exp(x) for x in [-2000, -745] has the range of one smallest double, whose half is zero."""
+    schema = declared(x=(-2000.0, -745.0), y=(-2000.0, -600.0), z=(0.0, 1.0))
+    for text in ("exp(x)", "I(z * 5e-324)", "I(exp(x) * z)", "I(-exp(x))"):
+        with pytest.raises(InputError, match="hardly varies"):
+            parse_expression(text, schema)
+    assert parse_expression("exp(y)", schema).upper == pytest.approx(math.exp(-600.0))
 
 
 def test_sqrt_reaches_zero_and_log_does_not() -> None:

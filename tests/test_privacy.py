@@ -3,9 +3,11 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from dpglm import privacy
@@ -20,6 +22,48 @@ def test_delta_is_the_integral_of_the_positive_part(mu, epsilon):
     threshold = epsilon / mu + mu / 2
     integral, _ = quad(lambda s: norm.pdf(s - mu) - math.exp(epsilon) * norm.pdf(s), threshold, 60, epsabs=1e-14)
     assert privacy.delta_of(mu, epsilon) == pytest.approx(integral, rel=1e-6)
+
+
+def exact_delta(mu, epsilon):
+    """The formula with ninety digits."""
+    with mpmath.workdps(90):
+        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        middle = epsilon / mu
+        return mpmath.ncdf(mu / 2 - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - middle)
+
+
+def by_logarithms(mu, epsilon):
+    """The same in double precision, as a difference of logarithms: it loses digits where mu is tiny."""
+    first = float(log_ndtr(mu / 2 - epsilon / mu))
+    return math.exp(first) * -math.expm1(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)) - first)
+
+
+def test_delta_is_never_below_the_exact_one_nor_far_above():
+    """From the tiniest budgets to the largest, seed 5; a difference of logarithms is caught on both sides."""
+    rng = np.random.default_rng(5)
+    shares, others = [], []
+    for _ in range(1_500):
+        mu = 10 ** rng.uniform(-12, 2.5)
+        epsilon = min(mu * rng.uniform(0, 37) + rng.choice([0, mu * mu / 2]), 1e4)
+        exact = exact_delta(mu, epsilon)
+        if exact > 1e-290:
+            shares.append(float(privacy.delta_of(mu, epsilon) / exact))
+            others.append(float(by_logarithms(mu, epsilon) / exact))
+    assert len(shares) > 1_000
+    assert min(shares) >= 1
+    assert max(shares) < 1 + 2e-7
+    assert min(others) < 0.999
+    assert max(others) > 1.001
+
+
+def test_mu_of_is_on_the_safe_side_of_the_exact_delta_for_the_tiniest_budgets():
+    """Seed 6, and the budget of a release that once claimed 0.3 % less than it spent."""
+    rng = np.random.default_rng(6)
+    budgets = [(1.0583073318147163e-09, 3.407541349056633e-41), (1.22e-9, 2.62e-50), (1e-9, 0.9), (1e-9, 1e-50)]
+    budgets += [(10 ** rng.uniform(-9, -5), 10 ** rng.uniform(-50, -10)) for _ in range(200)]
+    for epsilon, delta in budgets:
+        share = exact_delta(privacy.mu_of(epsilon, delta), epsilon) / delta
+        assert 0.99 < share <= 1 - privacy.DISCRETE_SHARE
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 100.0, 1e4])

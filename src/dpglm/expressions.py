@@ -24,6 +24,7 @@ from dpglm.schema import Schema
 FUNCTIONS = ("I", "log", "sqrt", "exp")
 LARGEST_POWER = 8
 _LARGEST_VALUE = 1e150
+_SMALLEST_SPREAD = 1e-290  # far above where quotients lose digits
 _DEEPEST = 40
 _LEVEL_REMEDY = "declare the column with type = 'categorical' and its levels in the schema"
 # Functions that people write in formulas and that look at the data, with what to do instead.
@@ -86,6 +87,10 @@ def parse_expression(text: str, schema: Schema) -> Expression:
         raise InputError("formula", text, "holds no column", "leave constants out")
     if not lower < upper:
         raise InputError("formula", text, "is constant on the declared bounds", "leave it out or correct the bounds")
+    # As for columns, and above the smallest doubles: half the range is what the values are divided by.
+    if (upper - lower) / 2 <= max(1e-12 * max(abs(lower), abs(upper)), _SMALLEST_SPREAD):
+        rule = f"hardly varies on the declared bounds, from {lower:g} to {upper:g}"
+        raise InputError("formula", text, rule, "shift or rescale it")
     plain = columns[0] if isinstance(tree, ast.Name) else text
     return Expression(plain, tuple(dict.fromkeys(columns)), lower, upper, tree, names)
 

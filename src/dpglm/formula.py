@@ -158,7 +158,8 @@ class Design:
         for position, column in enumerate(self.columns):
             for factor in column.factors:
                 if factor not in coded:
-                    coded[factor] = np.clip(factor.evaluate(values), -1.0, 1.0)
+                    # Not np.clip: whatever a value is, what leaves here lies in the box, and nothing is NaN.
+                    coded[factor] = np.fmin(np.fmax(factor.evaluate(values), -1.0), 1.0)
             x[position] = coded[column.factors[0]]
             for factor in column.factors[1:]:
                 x[position] *= coded[factor]

@@ -23,6 +23,7 @@ DISCRETE_SHARE = 1e-4
 # The sampler must see every coordinate at least this finely; the proof of the discreteness bound uses it.
 SMALLEST_GRID_NOISE = 2.0**10
 MOST_COORDINATES = 2**16
+_FAR, _SMALL_MU = 5.0, 1e-3  # where delta is near one, and where a derivative stands for a difference
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,29 @@ def finite_number(value: object) -> float | None:
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)   (Balle & Wang 2018, theorem 8)."""
-    from scipy.special import log_ndtr
+    """delta = Phi(a) - e^epsilon Phi(a - mu), a = mu/2 - epsilon/mu (Balle & Wang 2018, theorem 8), rounded up.
+
+    e^epsilon phi(a - mu) = phi(a), so that delta = phi(a) (M(-a) - M(mu - a)) with Mills' ratio M(x) = Phi(-x)/phi(x).
+    For small mu the difference is taken as -mu M'(epsilon/mu) = mu (1 - x M(x)), x = epsilon/mu, which is too small by
+    a factor between 1 and 1 + mu^2 / 11. Nothing cancels by more than five digits, so 1e-9 covers all rounding.
+    """
+    from scipy.special import erfcx, ndtr
+
+    def mills(x: float) -> float:
+        return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
     if mu == 0:
         return 0.0
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    if second >= first:  # the difference is below the resolution of the logarithms
-        return 0.0 if first < -700 else math.exp(first) * 1e-12
-    return math.exp(first) * -math.expm1(second - first)
+    middle = epsilon / mu
+    a = mu / 2 - middle
+    density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+    if a > _FAR:
+        found = float(ndtr(a)) - density * mills(mu - a)
+    elif mu < _SMALL_MU:
+        found = density * mu * (1 - middle * mills(middle)) * (1 + mu * mu / 11)
+    else:
+        found = density * (mills(-a) - mills(mu - a))
+    return min(found * (1 + 1e-9), 1.0)
 
 
 def mu_of(epsilon: float, delta: float) -> float:
@@ -114,8 +128,10 @@ def mu_of(epsilon: float, delta: float) -> float:
     target = delta * (1 - DISCRETE_SHARE)
     with np.errstate(divide="ignore"):  # its search passes through log(0) for very large budgets
         mu = 1 / (float(get_sigma_gaussian(epsilon, target)) * (1 + 1e-9))
+    step = 1e-9
     while delta_of(mu, epsilon) > target:
-        mu *= 1 - 1e-9
+        mu *= 1 - step
+        step *= 2  # its root is off by some parts in a thousand where epsilon and delta are tiny
     return mu
 
 

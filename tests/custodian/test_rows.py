@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -165,6 +166,26 @@ def test_rounding_is_unbiased_and_truncation_is_not() -> None:
     assert (rounded != x * 2**20).mean() > 0.99
     assert abs(squared_rounding_error(x, rounded)) < 5
     assert squared_rounding_error(x, np.trunc(x * 2**20)) < -100
+
+
+@pytest.mark.parametrize("formula", ["score ~ a + b", "score ~ a:b", "score ~ a*b", "score ~ a - 1"])
+def test_values_that_are_no_numbers_leave_neither_box_nor_range(formula: str) -> None:
+    """No formula is known to give NaN. Were there one, a row would still be worth no more than another."""
+    design = build_design(formula, SCHEMA, "linear")
+    broken = lambda factor: replace(factor, scale=0.0)  # noqa: E731
+    terms = tuple(
+        replace(term, columns=tuple(replace(c, factors=tuple(map(broken, c.factors))) for c in term.columns))
+        for term in design.terms
+    )
+    design = replace(design, terms=terms)
+    cells = batch(design, a=[0.0, 1.0, -1.0], b=[0.0, 0.0, 1.0], score=[3.5, np.nan, 10.0])
+    with np.errstate(all="ignore"):
+        made = fixed_point_rows(cells, design, GRID, math.sqrt(design.largest_squared_norm))
+        assert np.isnan(broken(THREE.columns[0].factors[0]).evaluate({"a": np.zeros(1)})).all()
+        outcome = rows._response(design, {"score": np.array([np.nan, np.inf, -np.inf])}, GRID)
+    assert (np.abs(made.x) <= 2**20).all()
+    low, high = (round(bound * 2**20) for bound in design.response_range)
+    np.testing.assert_allclose(outcome, [low, high, low], atol=1)
 
 
 def test_the_outcome_is_rounded_without_bias_too() -> None:

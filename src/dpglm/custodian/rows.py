@@ -68,7 +68,7 @@ def _response(design: Design, cleaned: dict[str, Array], grid: Grid) -> Array:
     low, high = (Fraction(bound) * scale for bound in design.response_range)
     y = np.rint(design.outcome.evaluate(cleaned) * float(scale))
     # The innermost grid points of the range: the ends themselves for -1, 0, 1 and whole numbers.
-    return np.clip(y, float(math.ceil(low)), float(math.floor(high)))
+    return np.fmin(np.fmax(y, float(math.ceil(low))), float(math.floor(high)))  # NaN would become the lower end
 
 
 def _project(x: Array, radius: float, largest_squared: int) -> None:
