@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from dpglm import formula
 from dpglm.custodian import build, mechanism, passes, rows, stages, sums
 from dpglm.errors import InputError
 from trust.planting import Replacement, planted
@@ -54,7 +56,10 @@ def _() -> list[Replacement]:
 
 @planted("NaN passed through")
 def _() -> list[Replacement]:
-    return cleaned(lambda values, raw, _: np.where(np.isnan(raw), np.nan, values))
+    # Two walls stand against it, so both are torn down: cells are filled, and the box is closed to NaN.
+    open_to_nan = SimpleNamespace(**{**vars(np), "fmin": np.minimum, "fmax": np.maximum})
+    through = cleaned(lambda values, raw, _: np.where(np.isnan(raw), np.nan, values))
+    return [*through, (formula, "np", open_to_nan), (rows, "np", open_to_nan)]
 
 
 def kept_rows(which: Callable[[Any], Any]) -> list[Replacement]:
