@@ -525,6 +525,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not records:
             sys.exit(f"{settings.output} holds no finished cell")
         write_page(records)
+        print(f"{len(records)} cells -> docs/calibration.md, docs/calibration.png")
     elif settings.collect:
         collect(settings)
     elif settings.bundle:

@@ -34,6 +34,7 @@ def text_of(name: str, make: Callable[[Any], str]) -> Callable[[Any], None]:
 
 PAGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "calibration": ("calibration_page", lambda module: module.write_page(lines_of("calibration"), module.DOCS)),
+    "experiments": ("paper.page", lambda module: module.write_page(RESULTS / "paper.jsonl")),
     "fit_speed": ("fit_speed_page", fit_speed),
     "joint_releases": ("joint_releases", text_of("joint_releases", lambda m: m.page(results_of("joint_releases")))),
     "no_noise_limit": ("no_noise_limit", text_of("no_noise_limit", lambda m: m.page(results_of("no_noise_limit")))),
@@ -49,6 +50,9 @@ def test_a_page_is_what_its_results_say(name: str, tmp_path: Path, monkeypatch: 
     module = importlib.import_module(module_name)
     for each in (module, importlib.import_module("scale_fits_page")):
         monkeypatch.setattr(each, "DOCS", tmp_path)
+    if name == "experiments":  # its figures take long, and their names are all that the text has of them
+        figures = list(importlib.import_module("paper.figures").FIGURES)
+        monkeypatch.setattr(module, "draw_all", lambda study, folder: figures)
     for picture in DOCS.glob("*.png"):  # a page may look whether its picture is there
         (tmp_path / picture.name).touch()
     write(module)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpglm.errors import InputError
 from dpglm.terminal import expect
 
 
@@ -22,10 +21,10 @@ def among(*values: str) -> Callable[[str], list[str]]:
 
 
 def _not_empty(table: str) -> str:
-    """A variable of the shell that is not set would name the present folder."""
-    if not table.strip():
-        raise InputError("table", table, "must not be empty", "give the path of a CSV or Parquet file")
-    return table
+    """Before anything else is done with it, whichever engine reads it."""
+    from dpglm.custodian.files import not_empty
+
+    return not_empty(table)
 
 
 TableArgument = Annotated[str, typer.Argument(help="CSV or Parquet file, or a folder of them.", callback=_not_empty)]

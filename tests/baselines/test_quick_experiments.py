@@ -135,18 +135,6 @@ def test_each_posterior_is_sampled_until_its_chains_agree(monkeypatch):
     assert (np.diff(result["mean"][:, 0]) > 0.5).all()
 
 
-def test_the_page_is_what_the_results_say(monkeypatch, tmp_path):
-    """Figures are left out: they take long, and their names are all that the text has of them."""
-    from paper import page
-    from paper.figures import FIGURES
-
-    monkeypatch.setattr(page, "DOCS", tmp_path)
-    monkeypatch.setattr(page, "draw_all", lambda study, folder: list(FIGURES))
-    page.write_page(BENCHMARKS / "results" / "paper.jsonl")
-    written = (tmp_path / "experiments.md").read_text(encoding="utf-8")
-    assert written == (BENCHMARKS.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
-
-
 def test_verdicts_turn_when_the_numbers_do():
     """One cell of the results is spoiled at a time, and the claim that rests on it does not hold any more."""
     from paper.lines import Study

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from dpglm.analyst.priors import NormalPrior
 from dpglm.centring import only_of_moments
 
-Floats = npt.NDArray[np.float64]
-
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
     from dpglm.release_file import Release
@@ -32,7 +30,7 @@ _SMALL_SIGNAL, _STRONG_EFFECT = 12.0, 0.75
 def cautions(fit: Fit) -> list[str]:
     """All that applies to a fit, each once."""
     messages = []
-    diagnostics, names = fit.diagnostics, fit.names
+    diagnostics = fit.diagnostics
     if fit.method == "nuts":
         if float(np.max(diagnostics.r_hat)) > _LARGEST_R_HAT:
             messages.append(f"R-hat reaches {np.max(diagnostics.r_hat):.3f}: the chains disagree; raise draws")
@@ -49,24 +47,7 @@ def cautions(fit: Fit) -> list[str]:
         )
     if not fit.options.get("noise_aware", True):
         messages.append("the privacy noise was ignored on request: these intervals are too narrow")
-    if isinstance(fit.prior, NormalPrior):
-        stddevs = _flat(fit).std(axis=0)
-        scales = np.asarray(fit.prior.scales(names))
-        apart = _conflicts(_flat(fit).mean(axis=0), stddevs, scales)
-        weak = [
-            name
-            for name, sd, scale, distance in zip(names, stddevs, scales, apart, strict=True)
-            if sd > _PRIOR_SHARE * scale and distance <= _CONFLICT
-        ]
-        if weak:
-            messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
-        torn = [name for name, distance in zip(names, apart, strict=True) if distance > _CONFLICT]
-        if torn:
-            number = f"{apart.max():.1f}" if apart.max() < _FAR_APART else f"more than {_FAR_APART}"
-            messages.append(
-                f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"
-                " a compromise that few would share; use a wider prior"
-            )
+    messages += _prior_warnings(fit)
     if fit.predictor_stddev > _COMFORTABLE_STDDEV:
         messages.append(
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
@@ -83,14 +64,29 @@ def cautions(fit: Fit) -> list[str]:
     return list(dict.fromkeys(messages))  # two releases of one table warn once
 
 
-def _conflicts(means: Floats, stddevs: Floats, scales: Floats) -> Floats:
-    """How far the release's own estimate is from the prior's zero, in standard deviations of both together.
+def _prior_warnings(fit: Fit) -> list[str]:
+    """Where the posterior is the prior, and where the release's own estimate is far from the prior's zero.
 
-    Of a normal prior and a normal likelihood: with r = sd^2 / scale^2 the estimate is mean / (1 - r), and its variance
+    Of a normal prior and a normal likelihood: with r = sd^2 / scale^2 that estimate is mean / (1 - r), and its variance
     with the prior's scale^2 / (1 - r).
     """
-    left = np.maximum(1 - (stddevs / scales) ** 2, 0.01)  # not zero where the posterior is the prior
-    return np.asarray(np.abs(means) / (scales * np.sqrt(left)))
+    if not isinstance(fit.prior, NormalPrior):
+        return []
+    names, draws, scales = np.array(fit.names), _flat(fit), fit.prior.scales(fit.names)
+    share = draws.std(axis=0) / scales
+    left = np.maximum(1 - share**2, 0.01)  # not zero where the posterior is the prior
+    apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
+    torn, weak = names[apart > _CONFLICT], names[(share > _PRIOR_SHARE) & (apart <= _CONFLICT)]
+    messages = []
+    if len(weak):
+        messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
+    if len(torn):
+        number = f"{apart.max():.1f}" if apart.max() < _FAR_APART else f"more than {_FAR_APART}"
+        messages.append(
+            f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"
+            " a compromise that few would share; use a wider prior"
+        )
+    return messages
 
 
 def _discrepancy_warnings(fit: Fit) -> list[str]:
@@ -155,5 +151,5 @@ def _size_warnings(release: Release) -> list[str]:
     return []
 
 
-def _flat(fit: Fit) -> Floats:
+def _flat(fit: Fit) -> npt.NDArray[np.float64]:
     return fit.coefficients.reshape(-1, len(fit.names))

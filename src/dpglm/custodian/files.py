@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm.custodian import tables
 from dpglm.custodian.tables import Source, check_names, check_type, without_quoting
-from dpglm.errors import FileError
+from dpglm.errors import FileError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,13 @@ _PARQUET_SUFFIXES = (".parquet", ".pq")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+
+
+def not_empty(table: str) -> str:
+    """A name of a table. A variable of the shell that is not set would be the folder that one happens to be in."""
+    if not table.strip():
+        raise InputError("table", table, "must not be empty", "give the path of a CSV or Parquet file")
+    return table
 
 
 def column_names(path: str | Path) -> list[str]:

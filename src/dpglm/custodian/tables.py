@@ -45,12 +45,10 @@ class Source:
 
 def open_table(table: Any, columns: Sequence[Column]) -> Source:
     """Check a table's header against the needed columns; reads no row."""
-    if isinstance(table, str) and not table.strip():  # as a path it would be the folder that one happens to be in
-        raise InputError("table", table, "must not be empty", "give the path of a CSV or Parquet file")
     if isinstance(table, str | Path):
-        from dpglm.custodian.files import FilesSource, table_files
+        from dpglm.custodian.files import FilesSource, not_empty, table_files
 
-        return FilesSource(columns, files=table_files(Path(table)))
+        return FilesSource(columns, files=table_files(Path(not_empty(str(table)))))
     modules = {base.__module__.partition(".")[0] for base in type(table).__mro__}
     kind = type(table).__name__
     if "pandas" in modules and hasattr(table, "columns"):
