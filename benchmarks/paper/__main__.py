@@ -66,13 +66,27 @@ def scored(found: dict[str, Experiment], folder: Path) -> list[dict[str, Any]]:
     return [line | facts for line in lines]
 
 
-def _kept(output: Path, found: dict[str, Experiment]) -> list[dict[str, Any]]:
-    """The lines of experiments that are not scored now."""
+def chosen(found: dict[str, Experiment], names: list[str], methods: list[str]) -> dict[str, Experiment]:
+    """The experiments of these names, with the cells of these methods and what they are compared with; [] is all."""
+    found = {name: found[name] for name in names or found}
+    if not methods:
+        return found
+    shown = {}
+    for name, experiment in found.items():
+        cells = tuple(cell for cell in experiment.cells if cell.method in methods)
+        if cells:
+            shown[name] = Experiment((*(cell for cell in experiment.cells[:1] if cell.method == "non_private"), *cells))
+    return shown
+
+
+def _kept(output: Path, found: dict[str, Experiment], methods: list[str]) -> list[dict[str, Any]]:
+    """The lines in the file of experiments and methods that are not scored now."""
     if not output.exists():
         return []
     scored_now = {*found, *(f"tuning_{name}" for name in found)}
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    return [line for line in lines if line["experiment"] not in scored_now]
+    others = {line["method"] for line in lines} - {"non_private", *methods} if methods else set()
+    return [line for line in lines if line["experiment"] not in scored_now or line["method"] in others]
 
 
 def _is_sampled(cell: Cell, folder: Path) -> bool:
@@ -103,6 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, default=Path("build/paper"), help="folder of jobs and their results")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--only", nargs="*", help="names of experiments; all of them by default")
+    parser.add_argument("--methods", nargs="*", help="names of methods; all of them by default")
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time; 0: in this process")
     parser.add_argument("--quick", action="store_true", help="a few small simulated tables")
     options = parser.parse_args(arguments)
@@ -113,7 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     size = QUICK if options.quick else Size()
     if set(steps) & {"prepare", "score"}:
         found = experiments(options.data, size, options.quick, options.fetch)
-        found = {name: found[name] for name in options.only or found}
+        found = chosen(found, options.only or [], options.methods or [])
     if "prepare" in steps:
         prepare(found, options.work, size)
     if "sample" in steps:
@@ -121,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
         if failed:
             sys.exit(f"failed: {', '.join(failed)}")
     if "score" in steps:
-        lines = [*_kept(options.output, found), *scored(found, options.work)]
+        lines = [*_kept(options.output, found, options.methods or []), *scored(found, options.work)]
         options.output.write_text("".join(json.dumps(line) + "\n" for line in lines))
     if "page" in steps:
         from paper.page import write_page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -116,6 +117,32 @@ def test_laplace_says_so_when_it_is_not_to_be_trusted() -> None:
     messages = [str(each.message) for each in caught if each.category is dpglm.FitWarning]
     assert any("Pareto k = " in message and "use method='nuts'" in message for message in messages)
     assert any("close to the prior" in message for message in messages)
+
+
+@pytest.mark.parametrize("upper", [2e5, 1e6])
+def test_a_linear_outcome_far_inside_its_bounds_is_found(upper: float) -> None:
+    """Incomes within 2,000 of their line, in bounds of hundreds of thousands. From slopes of zero the search ended in
+    another mode, a thousand nats below, with slopes ten times too large and every diagnostic in order."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(50, 8, 20_000).clip(20, 90), rng.integers(0, 2, 20_000)
+    frame = pd.DataFrame({"a": a, "b": b, "z": 20_000 + 300 * a + 1_000 * b + rng.normal(0, 2_000, 20_000)})
+    columns = {
+        "a": {"type": "numeric", "lower": 20, "upper": 90},
+        "b": {"type": "binary", "levels": [0, 1], "fill": 0},
+        "z": {"type": "numeric", "lower": 0, "upper": upper},
+    }
+    release = released(frame, 50.0, SeededNoise(5), formula="z ~ a + b", family="linear", **columns)
+    told = quiet(release, method="laplace").summary()
+    assert abs(told.loc["a", "mean"] - 300) < 4 * told.loc["a", "sd"] < 150
+    assert abs(told.loc["Intercept", "mean"] - 20_000) < 4 * told.loc["Intercept", "sd"]
+
+
+def test_a_fit_with_a_dispersion_of_numpys_can_be_saved(tmp_path: Path) -> None:
+    frame = rows_of(1, 2_000).assign(n=np.random.default_rng(1).poisson(2.0, 2_000))
+    count = {"type": "count", "upper": 10, "fill": 0}
+    release = released(frame, 5.0, SeededNoise(1), formula="n ~ a", family="poisson", n=count)
+    quiet(release, method="laplace", dispersion=np.int64(1)).save(tmp_path / "fit.npz")
+    assert dpglm.load_fit(tmp_path / "fit.npz").options["dispersion"] == 1.0
 
 
 def test_taylor_moments_are_off_where_the_predictor_is_steep_and_exact_ones_are_not() -> None:

@@ -160,6 +160,25 @@ def test_sample_has_the_prior_distribution() -> None:
     assert stats.kstest(spherical[:, 0], stats.norm(0, 5.0).cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(
+    "prior",
+    [NormalPrior(slopes=0.7), SphericalPrior(3.45), SphericalPrior(1e3), CustomPrior((("a", dist.Normal(2.0, 0.3)),))],
+)
+def test_a_normal_like_it_has_its_mean_and_covariance(prior: Any) -> None:
+    draws = np.array([prior.sample(NAMES, key) for key in jax.random.split(jax.random.key(2), 1_500)])
+    mean, covariance = prior.as_normal(NAMES)
+    scales = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.1 * scales.max())
+    np.testing.assert_allclose(draws.std(axis=0), scales, rtol=0.07)
+    assert np.count_nonzero(covariance - np.diag(np.diag(covariance))) == 0
+
+
+def test_a_normal_like_a_heavy_tailed_prior_is_as_wide_as_its_middle() -> None:
+    mean, covariance = CustomPrior((("a", dist.Cauchy(1.0, 0.5)),)).as_normal(NAMES)
+    assert mean[1] == pytest.approx(1.0, abs=0.1)
+    assert covariance[1, 1] == pytest.approx((0.5 * np.tan(np.pi * 0.3413)) ** 2, rel=0.2)
+
+
 def test_prior_of_takes_what_a_user_may_pass() -> None:
     assert prior_of(None, NAMES) == prior_of("normal", NAMES) == NormalPrior()
     for prior in PRIORS:

@@ -287,10 +287,10 @@ def test_points_of_a_staged_release_are_the_same_from_a_file(folder: Path, dimen
 
     expected = norm.ppf(np.clip(qmc.Sobol(dimension, seed=1).random(2**11), 1e-9, 1 - 1e-9))
     for _ in range(2):
-        looks._normal_points.cache_clear()
-        np.testing.assert_array_equal(looks._normal_points(dimension), expected)
+        looks.normal_points.cache_clear()
+        np.testing.assert_array_equal(looks.normal_points(dimension), expected)
     assert [file.name.split("-")[0] for file in folder.iterdir()] == ["normal_points"]
-    looks._normal_points.cache_clear()
+    looks.normal_points.cache_clear()
 
 
 def model(**changes: Any) -> ModelShape:

@@ -213,6 +213,17 @@ def test_predict_clamps_and_takes_levels_as_the_custodian_does() -> None:
     assert len(fit.predict({"age": 40, "s": 1})) == 1
 
 
+def test_predict_of_many_rows_goes_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, rows = made("y ~ age + s"), {"age": np.linspace(20, 80, 50), "s": [0, 1] * 25}
+    whole, sizes = fit.predict(rows), []
+    inverse_link = Fit._inverse_link
+    monkeypatch.setattr(Fit, "_inverse_link", lambda self, u: sizes.append(len(u)) or inverse_link(self, u))
+    monkeypatch.setattr("dpglm.analyst.result._LARGEST_PIECE", 20_000)
+    pd.testing.assert_frame_equal(fit.predict(rows), whole, rtol=1e-12)
+    assert sum(sizes) == 50
+    assert max(sizes) <= 10  # of 2,000 draws
+
+
 def test_predict_keeps_the_order_and_the_index_of_the_rows() -> None:
     fit = made("y ~ age + s")
     frame = pd.DataFrame({"age": [30, 50, 70], "s": [1, 0, 1]})
@@ -229,6 +240,8 @@ def test_predict_keeps_the_order_and_the_index_of_the_rows() -> None:
         (["1.0", "2.0", "3.5"], [1, 2.0, "3.50"]),
         ([False, True], ["false", "True"]),
         (["no", "1"], ["no", 1.0]),
+        (["v1", "v1.0", "v2"], ["v1", "v1.0", "v2"]),
+        ([0, 1], [False, "TRUE"]),
     ],
 )
 def test_levels_are_found_as_the_custodian_finds_them(levels: list[Any], cells: list[Any]) -> None:
@@ -236,7 +249,7 @@ def test_levels_are_found_as_the_custodian_finds_them(levels: list[Any], cells: 
     given = {"type": kind, "levels": levels, "fill": levels[0]}
     column = Schema.from_dict({"dataset": {"name": "t", "rows": 5}, "columns": {"k": given}}).columns["k"]
     assert [_position(cell, column) for cell in cells] == list(range(len(levels)))
-    for other in ("maybe", 7, float("nan")):
+    for other in ("maybe", 7, float("nan"), "1_0", "inf"):
         with pytest.raises(InputError, match="must be one of"):
             _position(other, column)
 
@@ -419,6 +432,8 @@ def diagnosed(**changes: Any) -> Fit:
         (lambda: made(release=released("y ~ age + g", "logistic", epsilon=0.3),
                       table_coefficients=np.zeros((4, 500, 4))),
          "few rows for this budget and strong effects"),
+        (lambda: made(table_coefficients=np.zeros((4, 500, 4)), inflation=np.array([[1, 1, 9, 1], [1, 1, 9, 1.0]]),
+                      release=released("y ~ age + g", "logistic", epsilon=9.0)), "looks of this release missed g[q]:"),
         (lambda: made(options={"noise_aware": False}), "these intervals are too narrow"),
         (lambda: diagnosed(r_hat=np.full(4, 1.2)), "the chains disagree; raise draws"),
         (lambda: diagnosed(ess_tail=np.full(4, 120.0)), "only 120 effective draws"),
@@ -450,6 +465,15 @@ def test_strong_effects_are_no_matter_where_rows_are_many_or_effects_weak() -> N
     assert made(release=released("y ~ age + g", "logistic", epsilon=3.0), table_coefficients=own).warnings == ()
     weak = released("y ~ age + g", "logistic", epsilon=0.3)
     assert made(release=weak, table_coefficients=own, predictor_stddev=0.5).warnings == ()
+
+
+def test_the_spread_of_arviz_data_is_in_the_users_units() -> None:
+    """The variance of a linear outcome with bounds 100 apart of its middle; the dispersion of counts has no unit."""
+    linear, counts = made("z ~ age", "linear"), made("n ~ age", "poisson")
+    scale = linear.releases[0].design.outcome.scale
+    assert scale > 10
+    np.testing.assert_allclose(linear.posterior.posterior["spread"], linear.spread * scale**2)
+    np.testing.assert_allclose(counts.posterior.posterior["spread"], counts.spread)
 
 
 def test_two_releases_of_one_table_warn_once() -> None:

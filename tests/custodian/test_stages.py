@@ -57,13 +57,14 @@ def plan(design: Design, epsilon: object = 1.0, delta: object = 1e-6, stages: ob
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_shares_add_up_to_a_little_less_than_one(number: int) -> None:
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_shares_add_up_to_a_little_less_than_one(number: int, family: str) -> None:
     for signal in (1e-6, 0.1, 40.0, 360.0, 1e4, 1e12):
-        shares = stage_shares(number, signal)
+        shares = stage_shares(number, signal, family)
         assert len(shares) == number
         assert min(shares) > 0.03
         assert 1 - 1e-8 < sum(map(Fraction, shares)) < 1
-    assert stage_shares(1, 5.0) == (1.0,)
+    assert stage_shares(1, 5.0, family) == (1.0,)
 
 
 @pytest.mark.parametrize("number", [2, 3])

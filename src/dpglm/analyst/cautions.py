@@ -25,6 +25,8 @@ _CONFLICT, _FAR_APART = 3.0, 10  # standard deviations
 _TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
 # Below this N mu^2 / D, and above this standard deviation of the linear predictor, staged intervals were too narrow.
 _SMALL_SIGNAL, _STRONG_EFFECT = 12.0, 0.75
+# Above this one privacy should cost a few per cent; intervals this many times as wide tell of looks that missed.
+_LARGE_SIGNAL, _LARGE_INFLATION = 360.0, 3.0
 
 
 def cautions(fit: Fit) -> list[str]:
@@ -111,10 +113,17 @@ def _discrepancy_warnings(fit: Fit) -> list[str]:
 
 def _strong_effect_warnings(fit: Fit) -> list[str]:
     """Where later looks are taken far from the estimate: a strong effect seen through much noise (docs/stages.md)."""
-    if fit.table_coefficients is None or fit.releases[0].family != "logistic":
+    if fit.table_coefficients is None:
         return []
     signal = sum(each.num_rows * each.privacy.mu**2 for each in fit.releases) / len(fit.names)
-    if signal >= _SMALL_SIGNAL or fit.predictor_stddev < _STRONG_EFFECT:
+    wide = [name for name, times in zip(fit.names, fit.inflation[1], strict=True) if times > _LARGE_INFLATION]
+    if signal > _LARGE_SIGNAL and wide:
+        return [
+            f"the looks of this release missed {', '.join(wide)}: intervals are much wider than the budget explains,"
+            " and the prior decides where they lie. Some column fills little of its declared bounds, or the prior"
+            " excludes its effect: release again with closer bounds"
+        ]
+    if fit.releases[0].family != "logistic" or signal >= _SMALL_SIGNAL or fit.predictor_stddev < _STRONG_EFFECT:
         return []
     return [
         "few rows for this budget and strong effects: in simulations such posteriors leaned toward zero, and 85 to 91 %"

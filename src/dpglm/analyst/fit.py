@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -123,7 +123,9 @@ class Asked:
 
     def facts(self) -> dict[str, Any]:
         """What a fit remembers."""
-        return {**self.options, "chains": int(self.chains), "seed": int(self.seed)}
+        dispersion = self.options["dispersion"]
+        plain = {"dispersion": float(dispersion) if isinstance(dispersion, Real) else dispersion}
+        return {**self.options, **plain, "chains": int(self.chains), "seed": int(self.seed)}
 
 
 def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:

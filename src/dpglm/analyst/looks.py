@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,19 +34,34 @@ Floats = npt.NDArray[np.float64]
 
 # Constants of the method; docs/stages.md says what each is for and how it was chosen.
 CLIP = 4.0  # residual standard deviations that a count or linear residual may have, at a leverage of 4
-FIRST_DISCREPANCY = {"logistic": 0.7, "poisson": 1.0, "linear": 0.3}  # of the coefficients' size: moments against MLE
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: after moments, after a look
 CURVATURE = 2.0  # allowance for what is left of second-order terms, in typical ones
 DISPERSION_TOLERANCE = 0.7  # relative error of the dispersion of counts, as the stages before a look give it
-# A Laplace approximation is too narrow where the moments are weak: signal of theirs at which its variance is doubled.
-_WEAK_LOOK = {"logistic": 0.9, "poisson": 0.9, "linear": 2.0}
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
-# Bound of a row's squared score, in those of an average row of extreme residual: the least, and how it grows.
-_LEAST_LEVERAGE = {"logistic": 1.5, "poisson": 0.7, "linear": 0.8}
-_LEVERAGE_GROWTH = {"logistic": 1.7, "poisson": 5.8, "linear": 4.2}
-_LEVERAGE_POWER = {"logistic": 0.25, "poisson": 0.2, "linear": 0.125}
-_TWICE_THE_POWER_BELOW = {"logistic": 0.0, "poisson": 0.1, "linear": 0.1}
-_INFORMATION_LEVERAGE = 10.0  # the same for the information, at a signal N mu^2 / D of 360
+_INFORMATION_LEVERAGE = 10.0  # bound of a row's information, in that of an average row, at a signal N mu^2 / D of 360
+
+
+class _Constants(NamedTuple):
+    """Those of a family."""
+
+    discrepancy: float  # of the coefficients' size: how far moments may be from the table's own estimate
+    # A Laplace approximation is too narrow where the moments are weak: signal of theirs where its variance is doubled.
+    weak_look: float
+    # Bound of a row's squared score, in those of an average row of extreme residual: growth * r^power, with r for the
+    # table's size relative to its noise; below r = large_noise so many times the power; never less than the least.
+    least_leverage: float
+    growth: float
+    power: float
+    large_noise: float
+    times_the_power: float
+    least_information_leverage: float
+
+
+_CONSTANTS = {
+    "logistic": _Constants(0.7, 0.9, 0.3, 1.7, 0.25, 0.6, 0.8, 1.5),
+    "poisson": _Constants(1.0, 0.9, 0.7, 5.8, 0.2, 0.1, 2.0, 3.5),
+    "linear": _Constants(0.3, 2.0, 0.8, 4.2, 0.125, 0.1, 2.0, 3.5),
+}
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
 
@@ -102,7 +117,7 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
         table = parameters.tables[0]
         rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), group[0].design)
         covariance = laplace.covariance[number][:size, :size]
-        spread = float(np.clip(parameters.spread, 1e-4, 1e3))
+        spread = float(np.clip(parameters.spread, 1e-8, 1e3))
         cost = sum(release.stages[0].mu ** 2 for release in group)
         looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread, cost))
     return looks
@@ -124,11 +139,11 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
     sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
-    widened = 1 + (_WEAK_LOOK[design.family.name] * size / (rows * first.squared_mu)) ** 2
+    widened = 1 + (_CONSTANTS[design.family.name].weak_look * size / (rows * first.squared_mu)) ** 2
     return Knowledge(
         first_mean=mean,
         first_covariance=_positive(widened * np.linalg.inv(precision) - sampling, 1e-8),
-        discrepancy=FIRST_DISCREPANCY[design.family.name] * float(np.sqrt(np.mean(first.coefficients**2))),
+        discrepancy=_CONSTANTS[design.family.name].discrepancy * float(np.sqrt(np.mean(first.coefficients**2))),
         precision=np.zeros((size, size)),
         shift=np.zeros(size),
         information=information,
@@ -155,9 +170,10 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
     per_row = 1 / known.mean_weight if family == "logistic" else CLIP**2 * dispersion
     noise = 4 * size * per_row / dispersion / (mu * mu * rows)
     relative = rows / 40_000 / noise
-    if relative < _TWICE_THE_POWER_BELOW[family]:
-        relative *= relative / _TWICE_THE_POWER_BELOW[family]
-    leverage = max(_LEAST_LEVERAGE[family], _LEVERAGE_GROWTH[family] * relative ** _LEVERAGE_POWER[family])
+    rule = _CONSTANTS[family]
+    if relative < rule.large_noise:
+        relative = rule.large_noise * (relative / rule.large_noise) ** rule.times_the_power
+    leverage = max(rule.least_leverage, rule.growth * relative**rule.power)
     clip = CLIP * math.sqrt(leverage / 4)
     if family != "logistic":
         per_row = clip**2 * dispersion
@@ -167,20 +183,31 @@ def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
         centre=(*map(float, known.centre), *offset),
         whitening=tuple(tuple(map(float, row)) for row in whitening),
         score_bound=math.sqrt(leverage * size * per_row),
-        information_bound=size * _information_leverage(signal),
+        information_bound=size * _information_leverage(family, signal),
         spread=known.spread,
         clip=clip,
     )
 
 
-def _information_leverage(signal: float) -> float:
+def _information_leverage(family: str, signal: float) -> float:
     """Bound of a row's information, in that of an average row: small where noise is large, and it always grows."""
     relative = signal / 360
-    return _INFORMATION_LEVERAGE * (max(math.sqrt(relative), 0.35) if relative < 1 else relative**0.25)
+    bound = _INFORMATION_LEVERAGE * (math.sqrt(relative) if relative < 1 else relative**0.25)
+    return max(bound, _CONSTANTS[family].least_information_leverage)
 
 
-def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
-    """What is known of t after one more stage, with its information plugged in and its errors allowed for."""
+class Belief(NamedTuple):
+    """A prior of the coefficients as a Gaussian, scaled units: where the errors of a look depend on where t may be."""
+
+    mean: Floats
+    covariance: Floats
+
+
+def add_look(release: Release, known: Knowledge, stage: Stage, belief: Belief | None = None) -> Knowledge:
+    """What is known of t after one more stage, with its information plugged in and its errors allowed for.
+
+    Without a belief the prior is the default one, as it is to the custodian.
+    """
     design, rows = release.design, release.num_rows
     centring = stage.centring
     assert centring is not None
@@ -189,7 +216,8 @@ def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
     look = linear_look(stage, rows, known.tolerance, expected)
     information = unwhitening @ look.information @ unwhitening.T
     sampling = dispersion_of(design, known.spread) * np.linalg.inv(information)
-    behind = np.linalg.inv(np.linalg.inv(_prior_precision(design)) + sampling)  # the prior, seen from t
+    prior = belief or Belief(*NormalPrior().as_normal(design.coefficient_names))
+    behind = np.linalg.inv(prior.covariance + sampling)  # the prior, seen from t
     first_precision = np.linalg.inv(known.first_covariance + known.discrepancy**2 * np.eye(len(sampling)))
     before = known.precision + first_precision
     before_shift = known.shift + first_precision @ known.first_mean
@@ -202,7 +230,7 @@ def add_look(release: Release, known: Knowledge, stage: Stage) -> Knowledge:
         precision = slope.T @ slope / variance
         shift = slope.T @ (look.score + slope @ centre) / variance
         covariance = _inverse(before + precision + behind)
-        mean = covariance @ (before_shift + shift)
+        mean = covariance @ (before_shift + shift + behind @ prior.mean)
         further = allowance(release, known, centring, mean - centre, covariance, look.information_error)
         variance = look.score_noise**2 + further
     spread = _measured_dispersion(known, stage, rows * expected) if design.family.name == "poisson" else known.spread
@@ -305,9 +333,8 @@ def allowance(
     """Extra variance of each score: the error of the information, and of the map from t being linear.
 
     Both grow with the distance from the centre to t. The second-order term of a score is about
-    (1/2) N |move|^2 / sqrt(w), spread over the coordinates. Of counts it is as much less as their bound takes from the
-    slope; of logistic outcomes it is left whole, since it covers scores that level off, too. A linear regression has
-    none; there the information is less than the slope of the score by what its bound takes.
+    (1/2) N |move|^2 / sqrt(w), spread over the coordinates, and as much less as the bound takes from the slope. A
+    linear regression has none; there the information is less than the slope of the score by what its bound takes.
     """
     design, rows = release.design, release.num_rows
     unwhitening, size = _inverse(centring.whitening_matrix), len(move)
@@ -315,9 +342,8 @@ def allowance(
     if design.family.name == "linear":
         cut = _CUT_INFORMATION * rows * size / centring.information_bound
         return (information_error**2 + cut**2) * squared
-    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight)
-    if design.family.name == "poisson":
-        curved *= float(np.trace(expected_information(known, design, centring, centring.centre_vector))) / size
+    left = float(np.trace(expected_information(known, design, centring, centring.centre_vector))) / size
+    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight) * left
     return information_error**2 * squared + curved**2 / size
 
 
@@ -355,13 +381,14 @@ def _pseudo_rows(mean: Floats, covariance: Floats, design: Design) -> Floats:
     Not clamped to the bounds: that would take half of a binary column's variance.
     """
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
-    rows = mean + _normal_points(len(mean)) @ root.T
+    rows = mean + normal_points(len(mean)) @ root.T
     return np.column_stack([np.ones(len(rows)), rows]) if design.intercept else rows
 
 
 @lru_cache(maxsize=16)
 @kept_array  # scipy.stats takes as long to import as a small model to sample
-def _normal_points(dimension: int) -> Floats:
+def normal_points(dimension: int) -> Floats:
+    """Quasi-random standard normal rows, always the same."""
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 

@@ -10,6 +10,7 @@ Predictors. Public bounds are information: a column in [a, b] has its mean m the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -298,25 +299,64 @@ _strict_lower_triangle.defvjp(lambda free, d: (_strict_lower_triangle(free, d), 
 def initial_point(shape: ModelShape, data: Sequence[TableData]) -> npt.NDArray[np.float64]:
     """A start from the noisy moments.
 
-    Means and covariances read off, slopes zero, the intercept at the outcome's mean.
+    Means and covariances read off; of linear outcomes least squares, of others slopes of zero and the intercept at the
+    outcome's mean.
     """
-    parts = [np.zeros(len(shape.names))]
+    family, spread = shape.tables[0].outcome.family_name, np.zeros(0)
     if shape.has_spread:
-        parts.append(np.array([_LOG_SPREAD_PRIOR[shape.tables[0].outcome.family_name][0]]))
-    parts += [_initial_predictors(table, its) for table, its in zip(shape.tables, data, strict=True)]
+        spread = np.array([_LOG_SPREAD_PRIOR[family][0]])
     coefficients = np.zeros(len(shape.names))
     if shape.names[0] == "Intercept":
         coefficients[0] = _initial_intercept(shape.tables[0], data[0])
-    parts[0] = np.asarray(shape.prior.unconstrain(shape.names, coefficients))
-    return np.concatenate(parts)
+    if family == "linear" and shape.has_spread:
+        coefficients, spread[0] = _least_squares(shape.tables[0], data[0], coefficients)
+    predictors = [_initial_predictors(table, its) for table, its in zip(shape.tables, data, strict=True)]
+    return np.concatenate([np.asarray(shape.prior.unconstrain(shape.names, coefficients)), spread, *predictors])
+
+
+def _least_squares(
+    table: TableShape, data: TableData, coefficients: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Coefficients and the logarithm of the residual variance, as far as noise allows.
+
+    From slopes of zero a search ends where the variance of the outcome is put down to slopes and predictors that are
+    too large, if its residual variance is small beside its bounds: thousands below the mode, and flat all around.
+    """
+    rows = float(data.num_rows)
+    sums, noises = _by_powers(table, data.observed), _by_powers(table, data.noise_stddevs)
+    if any(powers not in sums for powers in ((0, 2), (1, 1), (2, 0))):
+        return coefficients, _LOG_SPREAD_PRIOR["linear"][0]
+    second, cross, square = (np.asarray(sums[powers]) / rows for powers in ((0, 2), (1, 1), (2, 0)))
+    mean, level = np.zeros(len(cross)), 0.0
+    if table.has_intercept and (0, 1) in sums and (1, 0) in sums:
+        mean, level = np.asarray(sums[0, 1]) / rows, float(sums[1, 0]) / rows
+    covariance, cross = second - np.outer(mean, mean), cross - level * mean
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    doubt = (
+        2 * math.sqrt(len(mean)) * float(noises[0, 2]) / rows + 1e-9
+    )  # what noise of this size can do to an eigenvalue
+    covariance = (vectors * np.maximum(values, doubt)) @ vectors.T
+    known = np.asarray(data.offset, dtype=np.float64).reshape(-1) if table.has_offset else np.zeros(0)
+    free = len(mean) - len(known)
+    slopes = np.linalg.solve(covariance[:free, :free], cross[:free] - covariance[:free, free:] @ known)
+    slopes = np.append(np.clip(slopes, -10.0, 10.0), known)
+    left = float(square) - level**2 - 2 * slopes @ cross + slopes @ covariance @ slopes
+    own = slopes[:free] if not table.has_intercept else np.append(level - slopes @ mean, slopes[:free])
+    shared = np.linalg.solve(np.asarray(data.matrix), own - np.asarray(data.shift))
+    return shared, math.log(max(left, 2 * float(noises[2, 0]) / rows, 1e-9))
+
+
+def _by_powers(table: TableShape, values: Any) -> dict[tuple[int, int], Any]:
+    """What belongs to each block, by its powers of y and of x."""
+    return {(block.y_power, block.degree): value for block, value in zip(table.blocks, values, strict=True)}
 
 
 def _initial_intercept(table: TableShape, data: TableData) -> float:
-    pairs = {(block.y_power, block.degree): number for number, block in enumerate(table.blocks)}
-    if (1, 0) not in pairs:
+    sums = _by_powers(table, data.observed)
+    if (1, 0) not in sums:
         return 0.0
     low, high = table.outcome.low, table.outcome.high
-    mean = float(data.observed[pairs[1, 0]]) / float(data.num_rows)
+    mean = float(sums[1, 0]) / float(data.num_rows)
     mean = float(np.clip(mean, low + 0.02 * (high - low), high - 0.02 * (high - low)))
     if table.outcome.family_name == "logistic":
         return 2 * float(np.arctanh(mean)) if table.outcome.link == "logit" else float(np.sqrt(2 / np.pi) * 1.5 * mean)
@@ -328,17 +368,20 @@ def _initial_intercept(table: TableShape, data: TableData) -> float:
 def _initial_predictors(table: TableShape, data: TableData) -> npt.NDArray[np.float64]:
     d, rows = table.dimension, float(data.num_rows)
     lower, upper = np.asarray(data.lower), np.asarray(data.upper)
-    pairs = {(block.y_power, block.degree): np.asarray(z) for block, z in zip(table.blocks, data.observed, strict=True)}
+    sums, noises = _by_powers(table, data.observed), _by_powers(table, data.noise_stddevs)
     margin = 0.05 * (upper - lower)
     if table.zero_mean:
         mean = np.zeros(d)
     else:
-        mean = np.clip(pairs[0, 1] / rows, lower + margin, upper - margin) if (0, 1) in pairs else (lower + upper) / 2
+        mean = (lower + upper) / 2
+        if (0, 1) in sums:
+            mean = np.clip(np.asarray(sums[0, 1]) / rows, lower + margin, upper - margin)
     largest = np.asarray(_largest_variance(table, lower, upper, mean))
-    covariance = pairs[0, 2] / rows - np.outer(mean, mean) if (0, 2) in pairs else np.diag(largest / 3)
+    covariance = np.diag(largest / 3)
+    if (0, 2) in sums:
+        covariance = np.asarray(sums[0, 2]) / rows - np.outer(mean, mean)
     # What noise of this size can do to a variance and, by its spectral norm, to a correlation matrix is not believed.
-    stddevs = {(block.y_power, block.degree): s for block, s in zip(table.blocks, data.noise_stddevs, strict=True)}
-    noise = float(stddevs.get((0, 2), rows)) / rows
+    noise = float(noises.get((0, 2), rows)) / rows
     shares = np.clip(np.diag(covariance) / largest, np.clip(2 * noise / largest, 1e-4, 0.05), 0.95)
     scale = np.sqrt(shares * largest)
     correlation = covariance / np.outer(scale, scale)

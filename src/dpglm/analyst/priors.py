@@ -21,6 +21,7 @@ from dpglm.errors import InputError
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
 Array = jax.Array
+Floats = npt.NDArray[np.float64]
 
 
 def _check_scale(name: str, value: object) -> None:
@@ -39,7 +40,7 @@ class NormalPrior:
         _check_scale("slopes", self.slopes)
         _check_scale("intercept", self.intercept)
 
-    def scales(self, names: tuple[str, ...]) -> npt.NDArray[np.float64]:
+    def scales(self, names: tuple[str, ...]) -> Floats:
         """Standard deviation of each coefficient."""
         return np.array([self.intercept if name == "Intercept" else self.slopes for name in names])
 
@@ -56,6 +57,10 @@ class NormalPrior:
     def sample(self, names: tuple[str, ...], key: Array) -> Array:
         """One draw."""
         return jax.random.normal(key, (len(names),)) * self.scales(names)
+
+    def as_normal(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """Means and covariance of a normal distribution like it: itself."""
+        return np.zeros(len(names)), np.diag(self.scales(names) ** 2)
 
 
 def _erf_over_length(squared: Array) -> Array:
@@ -80,9 +85,18 @@ class SphericalPrior:
         _check_scale("largest_squared_norm", self.largest_squared_norm)
         _check_scale("intercept", self.intercept)
 
-    def scales(self, names: tuple[str, ...]) -> npt.NDArray[np.float64]:
+    def scales(self, names: tuple[str, ...]) -> Floats:
         """Standard deviation of each coefficient, had the slopes no bound."""
         return np.array([self.intercept if name == "Intercept" else 1.0 for name in names])
+
+    def as_normal(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """Means and covariance: of a normal in a ball, P(chi2(d + 2) < bound) / P(chi2(d) < bound) a slope."""
+        from scipy.special import gammainc
+
+        dimension, half = sum(name != "Intercept" for name in names), self.largest_squared_norm / 2
+        inside = gammainc(dimension / 2 + 1, half) / gammainc(dimension / 2, half)
+        slope_free = np.array([name == "Intercept" for name in names])
+        return np.zeros(len(names)), np.diag(np.where(slope_free, self.intercept**2, inside))
 
     def nearest(self, names: tuple[str, ...], coefficients: Array) -> Array:
         """The nearest coefficients whose slopes lie in the ball."""
@@ -182,6 +196,13 @@ class CustomPrior:
         """One draw."""
         keys = jax.random.split(key, len(names))
         return jnp.stack([d.sample(k) for d, k in zip(self._each(names), keys, strict=True)])
+
+    def as_normal(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """Medians, and the spread of the middle two thirds of draws, which heavy tails have too."""
+        keys = jax.random.split(jax.random.key(0), len(names))
+        draws = [np.asarray(d.sample(k, (2_000,))) for d, k in zip(self._each(names), keys, strict=True)]
+        low, middle, high = np.quantile(draws, [0.1587, 0.5, 0.8413], axis=1)
+        return middle, np.diag(((high - low) / 2) ** 2)
 
 
 Prior = NormalPrior | SphericalPrior | CustomPrior

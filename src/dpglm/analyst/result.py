@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -34,6 +35,7 @@ FIT_VERSION = 1
 UNITS = ("original", "scaled")
 TARGETS = ("population", "table")
 _LARGEST_FILE = 2**31
+_LARGEST_PIECE = 2**22  # rows times draws of a prediction at a time
 
 
 class FitWarning(UserWarning):
@@ -180,7 +182,15 @@ class Fit:
         design = self.releases[release].design
         x = _coded_rows(rows, design)
         matrix, shift = design.to_original_units()
-        own = np.linalg.solve(matrix, (_flat(self.draws()) - shift).T)  # this release's scaled coefficients
+        # This release's scaled coefficients.
+        own = np.asarray(np.linalg.solve(matrix, (_flat(self.draws()) - shift).T), dtype=np.float64)
+        pieces = np.array_split(x, 1 + x.shape[0] * own.shape[1] // _LARGEST_PIECE)  # all at once may not fit
+        told = np.concatenate([self._expected(piece, own, design, tail) for piece in pieces], axis=1)
+        index = rows.index if isinstance(rows, pd.DataFrame) else None
+        return pd.DataFrame(dict(zip(("mean", "sd", "lower", "upper"), told, strict=True)), index=index)
+
+    def _expected(self, x: Floats, own: Floats, design: Design, tail: float) -> Floats:
+        """Mean, standard deviation and interval of E[y | row], for draws of this design's scaled coefficients."""
         intercept, slopes = (own[0], own[1:]) if design.intercept else (0.0, own)
         u = intercept + x[:, : len(slopes)] @ slopes
         if design.offset is not None:
@@ -189,18 +199,20 @@ class Fit:
         mean = self._inverse_link(u)
         if design.family.coding == "scaled":
             mean = design.outcome.center + design.outcome.scale * mean
-        lower, upper = np.quantile(mean, [tail, 1 - tail], axis=1)
-        columns = {"mean": mean.mean(axis=1), "sd": mean.std(axis=1), "lower": lower, "upper": upper}
-        return pd.DataFrame(columns, index=rows.index if isinstance(rows, pd.DataFrame) else None)
+        return np.stack([mean.mean(axis=1), mean.std(axis=1), *np.quantile(mean, [tail, 1 - tail], axis=1)])
 
     @property
     def posterior(self) -> Any:
-        """ArviZ data with a ``posterior`` group in the user's units, and the privacy facts as attributes."""
+        """ArviZ data with a ``posterior`` group in the user's units, and the privacy facts as attributes.
+
+        ``spread`` is the dispersion of counts, and the residual variance of linear outcomes.
+        """
         az = import_arviz()
         draws = self.draws()
         data: dict[str, Any] = {"coefficient": draws}
         if self.spread is not None:
-            data["spread"] = self.spread
+            outcome = self.releases[0].design.outcome
+            data["spread"] = self.spread * (outcome.scale**2 if self.releases[0].family == "linear" else 1.0)
         inference = az.from_dict(posterior=data, coords={"term": list(self.names)}, dims={"coefficient": ["term"]})
         inference.posterior.attrs.update(self._facts())
         return inference
@@ -415,22 +427,28 @@ def _coded_cells(cells: npt.NDArray[Any], column: Column) -> Floats:
 
 
 def _position(cell: Any, column: Column) -> int:
-    """Position among the levels as the custodian finds it: by number where all are numbers, else by text."""
-    matched = _matched([*column.levels, cell])
-    if matched[-1] not in matched[:-1]:
-        raise InputError(f"rows[{column.name!r}]", str(cell), f"must be one of {list(column.levels)}", "correct it")
-    return matched.index(matched[-1])
+    """Position among the levels as the custodian finds it: by number where all are numbers, else by text.
+
+    pandas makes 1.0 of a 1 beside a missing value, so a cell that matches no text is tried without its ".0".
+    """
+    text, numbers = str(cell), [_number(str(level)) for level in column.levels]
+    levels = [str(level) for level in column.levels]
+    if {level.lower() for level in levels} == {"true", "false"}:
+        text, levels = text.lower(), [level.lower() for level in levels]
+    if None not in numbers:
+        number = _number({"true": "1", "false": "0"}.get(text.lower(), text))
+        if number in numbers:
+            return numbers.index(number)
+    for spelling in (text, text.removesuffix(".0")):
+        if None in numbers and spelling in levels:
+            return levels.index(spelling)
+    raise InputError(f"rows[{column.name!r}]", str(cell), f"must be one of {list(column.levels)}", "correct it")
 
 
-def _matched(cells: Sequence[Any]) -> list[Any]:
-    """Cells that mean the same are equal: 1, 1.0 and "1.0"; true and True."""
-    texts = [str(cell) for cell in cells]
-    if {text.lower() for text in texts} <= {"true", "false"}:
-        return [text.lower() for text in texts]
-    try:
-        return [float(text) for text in texts]
-    except ValueError:
-        return [text.removesuffix(".0") for text in texts]  # pandas makes 1.0 of a 1 beside a missing value
+def _number(text: str) -> float | None:
+    """What a text reads as, and None where the custodian reads no number."""
+    plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text.strip(" \t\r"))
+    return float(text) if plain and math.isfinite(float(text)) else None
 
 
 def _prior_facts(prior: Prior) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, by_dataset, check_same_model, from_shared
 from dpglm.analyst.looks import (
     DISPERSION_TOLERANCE,
+    Belief,
     FirstLook,
     Knowledge,
     add_look,
@@ -205,17 +206,19 @@ def staged_model(
     if firsts is None:
         columns = zip(*datasets, strict=True)
         firsts = list(zip(*(first_looks(column) for column in columns), strict=True))
+    chosen = prior_of(prior, names)
+    belief = Belief(*chosen.as_normal(names))
     tables, stddevs = [], []
     for group, members, looks in zip(groups, datasets, firsts, strict=True):
         tables.append(
             tuple(
-                _table(own, knowledge_of_first(own[0], first), options["noise_aware"], group[0])
+                _table(own, knowledge_of_first(own[0], first), belief, options["noise_aware"], group[0])
                 for own, first in zip(members, looks, strict=True)
             )
         )
         centre = np.asarray(tables[-1][0].centre)
         stddevs.append(float(np.std(looks[0].rows[:, : len(centre)] @ centre)))
-    return StagedShape(names, prior_of(prior, names), len(datasets[0])), tables, stddevs
+    return StagedShape(names, chosen, len(datasets[0])), tables, stddevs
 
 
 def _leading_first(members: Sequence[Release]) -> tuple[Release, ...]:
@@ -284,18 +287,22 @@ def _at_mode(shape: StagedShape, data: tuple[StagedTable, ...], mode: Any) -> tu
     return slope, bend, [_information(table, own)[1] for table, own in zip(data, shape.split(mode), strict=True)]
 
 
-def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shared: Release) -> StagedTable:
+def _table(
+    members: Sequence[Release], known: Knowledge, belief: Belief, noise_aware: bool, shared: Release
+) -> StagedTable:
     """One dataset. The last look of its leading release is sampled with all its errors, every other one plugged in."""
     release = members[0]
     rows = release.num_rows
+    matrix, shift = from_shared(shared, release)
+    belief = Belief(matrix @ belief.mean + shift, matrix @ belief.covariance @ matrix.T)  # in this table's own units
     for other in members[1:]:
         for stage in other.stages[1:]:
-            known = add_look(other, known, stage)
+            known = add_look(other, known, stage, belief)
     if len(release.stages) == 1:
         return _moments_alone(release, known, shared)
     for stage in release.stages[1:-1]:
-        known = add_look(release, known, stage)
-    after = add_look(release, known, release.stages[-1])
+        known = add_look(release, known, stage, belief)
+    after = add_look(release, known, release.stages[-1], belief)
     stage = release.stages[-1]
     centring = stage.centring
     assert centring is not None
@@ -310,12 +317,11 @@ def _table(members: Sequence[Release], known: Knowledge, noise_aware: bool, shar
     size = len(centre)
     dispersion = dispersion_of(release.design, known.spread)
     quiet = 1.0 if noise_aware else NEGLIGIBLE_NOISE
-    first, shift = from_shared(shared, release)
     back = centring.whitening_matrix.T  # undoes whiten
 
     return StagedTable(
         num_rows=_array(rows),
-        matrix=_array(first),
+        matrix=_array(matrix),
         shift=_array(shift),
         centre=_array(centre),
         whiten=_array(whiten),

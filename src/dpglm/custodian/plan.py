@@ -168,10 +168,10 @@ def expected(design: Design, epsilon: Any, delta: Any, effect: float = 1.0, stag
 
 
 def _of_looks(design: Design, made: Plan) -> float:
-    """Of a staged release: the noise of its later looks beside the sampling error."""
+    """Of a staged release: the noise of its later looks beside the sampling error, for rows like normal ones."""
     import numpy as np
 
-    from dpglm.analyst.looks import Knowledge, dispersion_of, next_centring
+    from dpglm.analyst.looks import Knowledge, dispersion_of, next_centring, normal_points
 
     size, spread = len(design.coefficient_names), nominal_point(design.family, design.response_range).spread
     nothing, identity = np.zeros(size), np.eye(size)
@@ -182,8 +182,18 @@ def _of_looks(design: Design, made: Plan) -> float:
     )  # fmt: skip
     rows, dispersion = design.schema.dataset.rows, dispersion_of(design, spread)
     facts: Any = _Facts(design, made.privacy, rows)
-    noises = [look.score * next_centring(facts, known, look.mu).score_bound for look in made.later]
-    return math.sqrt(1 + 1 / sum(rows * dispersion / noise**2 for noise in noises))
+    lengths, told = np.linalg.norm(normal_points(size), axis=1), 0.0
+    for look in made.later:
+        centring = next_centring(facts, known, look.mu)
+        # The longest score of a row of unit length; a bound takes its share of the slope.
+        if design.family.name == "logistic":
+            largest = (1 + math.sqrt(1 - 4 * MEAN_WEIGHT)) / 2 / math.sqrt(MEAN_WEIGHT)
+        else:
+            largest = centring.clip * math.sqrt(dispersion)
+        kept = np.minimum(1.0, centring.score_bound / (largest * lengths))
+        slope = float(np.sum(kept * lengths**2) / np.sum(lengths**2))
+        told += rows * dispersion * (slope / (look.score * centring.score_bound)) ** 2
+    return math.sqrt(1 + 1 / told)
 
 
 @dataclass(frozen=True)

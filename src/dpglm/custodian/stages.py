@@ -19,6 +19,7 @@ from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, com
 
 STAGES = (1, 2, 3, "auto")
 _ENOUGH_SIGNAL = 1.8
+_MOST_FOR_THE_FIRST = {"logistic": 0.25, "poisson": 0.35, "linear": 0.35}  # of three stages' mu^2
 # Of a stage's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last stage.
 _MOST_INFORMATION = {False: 0.2, True: 0.1}
 _INFORMATION = {False: 2.8, True: 1.4}
@@ -77,7 +78,7 @@ def plan_stages(
         raise InputError(
             "stages", stages, "later stages need statistics='full'", "use stages=1 or leave statistics out"
         )
-    shares = stage_shares(number, signal)
+    shares = stage_shares(number, signal, design.family.name)
     first = calibrate(design, epsilon, delta, radius, allocation, statistics, shares[0])
     later = tuple(
         centred_noise(mu * math.sqrt(share), dimension, information_share(rows, dimension, position == number - 2))
@@ -94,7 +95,7 @@ def plan_stages(
     return Plan(first, later, Privacy.certified(epsilon, delta, compose([part[0] for part in parts]), parts))
 
 
-def stage_shares(number: int, signal: float) -> tuple[float, ...]:
+def stage_shares(number: int, signal: float, family: str) -> tuple[float, ...]:
     """Shares of mu^2. The smaller the signal, the more the first stage needs to find a useful centre.
 
     They add up to a little less than one, so that costs rounded up in a ledger still fit its cap.
@@ -105,7 +106,7 @@ def stage_shares(number: int, signal: float) -> tuple[float, ...]:
     if number == 2:
         first = min(max(0.2 * math.sqrt(360 / signal), 0.1), 0.5)
         return first, whole - first
-    first = min(max(0.1 * math.sqrt(360 / signal), 0.04), 0.35)
+    first = min(max(0.1 * math.sqrt(360 / signal), 0.04), _MOST_FOR_THE_FIRST[family])
     second = 0.2 + 0.15 * (first - 0.1)
     return first, second, whole - first - second
 
