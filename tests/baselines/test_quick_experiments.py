@@ -59,6 +59,15 @@ def test_a_quick_run_scores_every_method(tmp_path):
     finished = (work / "coverage_dpglm_1.npz").stat().st_mtime_ns
     main([*arguments, "--work", str(work), "--output", str(output)])  # nothing is sampled again
     assert (work / "coverage_dpglm_1.npz").stat().st_mtime_ns == finished
+    # Of one method: its lines are replaced, those of the others stay.
+    marked = [json.loads(line) | {"repetitions": 99} for line in output.read_text().splitlines()]
+    output.write_text("".join(json.dumps(line) + "\n" for line in marked))
+    main(["score", *arguments[3:], "--methods", "staged", "--work", str(work), "--output", str(output)])
+    again = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(again) == len(marked)
+    assert {line["method"]: line["repetitions"] for line in again} == {line["method"]: 99 for line in marked} | {
+        "staged": 2, "non_private": 2,
+    }  # fmt: skip
 
 
 def test_real_tables_come_from_files_or_from_a_public_loader(tmp_path, monkeypatch):

@@ -137,9 +137,9 @@ class Fit:
         inflation, diagnostics = self.inflation[UNITS.index(units)], self.diagnostics
         if target == "table":
             inflation = np.full(len(self.names), np.nan)
-            if self.method == "nuts":
-                bulk, tail, r_hat = convergence(draws)
-                diagnostics = replace(diagnostics, ess_bulk=bulk, ess_tail=tail, r_hat=r_hat)
+        if self.method == "nuts":  # of what is shown: in the user's units coefficients are sums of sampled ones
+            bulk, tail, r_hat = convergence(draws)
+            diagnostics = replace(diagnostics, ess_bulk=bulk, ess_tail=tail, r_hat=r_hat)
         for position, column in enumerate(_flat(draws).T):
             row = _describe(column, prob)
             median, ratio = row.pop("median"), self._ratio_name()

@@ -216,8 +216,9 @@ def staged_model(
                 for own, first in zip(members, looks, strict=True)
             )
         )
-        centre = np.asarray(tables[-1][0].centre)
-        stddevs.append(float(np.std(looks[0].rows[:, : len(centre)] @ centre)))
+        centres = [np.asarray(table.centre) for table in tables[-1]]
+        each = (np.std(look.rows[:, : len(own)] @ own) for look, own in zip(looks, centres, strict=True))
+        stddevs.append(float(max(each)))
     return StagedShape(names, chosen, len(datasets[0])), tables, stddevs
 
 
