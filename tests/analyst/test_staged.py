@@ -409,21 +409,29 @@ def test_the_bound_shrinks_as_noise_grows_and_follows_a_fourth_root_where_it_is_
 
 
 def test_a_fit_reads_looks_with_its_own_prior():
-    """A look from a centre far off: a prior that knows better lets less be allowed for, and without one it is wide."""
+    """A weak look: its errors grow with the distance to where t may be, so that a narrow prior lets it tell more."""
     release, known = some_release("logistic", 1_000, 0.1), some_knowledge()
-    centring = replace(looks.next_centring(release, known, 0.1), centre=(1.5, -1.5, 1.5))
-    stage = some_look(centring, 1_000, np.zeros(3), 1.0, noise=100.0)
+    stage = some_look(looks.next_centring(release, known, 0.1), 1_000, np.zeros(3), 1.0, noise=400.0)
     default = looks.Belief(*dpglm.NormalPrior().as_normal(release.design.coefficient_names))
     told = {
         "none": looks.add_look(release, known, stage),
         "default": looks.add_look(release, known, stage, default),
         "narrow": looks.add_look(release, known, stage, looks.Belief(np.zeros(3), 0.05 * np.eye(3))),
-        "elsewhere": looks.add_look(release, known, stage, looks.Belief(np.full(3, 0.8), 0.05 * np.eye(3))),
+        "elsewhere": looks.add_look(release, known, stage, looks.Belief(np.full(3, 0.5), 0.05 * np.eye(3))),
     }
     np.testing.assert_array_equal(told["none"].centre, told["default"].centre)
-    assert np.trace(told["narrow"].covariance) < 0.5 * np.trace(told["default"].covariance)
-    assert np.abs(told["narrow"].centre).max() < np.abs(told["default"].centre).max()
-    assert (told["elsewhere"].centre > told["narrow"].centre + 0.3).all()
+    np.testing.assert_array_equal(told["none"].precision, told["default"].precision)
+    assert np.trace(told["narrow"].precision) > 5 * np.trace(told["default"].precision)
+    assert np.trace(told["narrow"].covariance) < np.trace(told["default"].covariance)
+    assert (told["elsewhere"].centre > told["narrow"].centre + 0.2).all()
+
+
+def test_the_prior_of_a_fit_decides_what_is_allowed_for_in_its_looks(release):
+    variances = []
+    for prior in (None, dpglm.NormalPrior(), dpglm.NormalPrior(slopes=0.1, intercept=0.1)):
+        _, data, _ = staged_model([(release,)], prior, OPTIONS)
+        variances.append(float(data[0][0].score_variance))
+    assert variances[0] == variances[1] != variances[2]
 
 
 def test_the_slope_of_the_last_score_stays_positive_where_the_information_is_less_than_predicted(release):

@@ -58,10 +58,19 @@ class _Constants(NamedTuple):
 
 
 _CONSTANTS = {
-    "logistic": _Constants(0.7, 0.9, 0.3, 1.7, 0.25, 0.6, 0.8, 1.5),
-    "poisson": _Constants(1.0, 0.9, 0.7, 5.8, 0.2, 0.1, 2.0, 3.5),
-    "linear": _Constants(0.3, 2.0, 0.8, 4.2, 0.125, 0.1, 2.0, 3.5),
-}
+    "logistic": _Constants(
+        discrepancy=0.7, weak_look=0.9, least_leverage=0.3, growth=1.7, power=0.25, large_noise=0.6,
+        times_the_power=0.8, least_information_leverage=1.5,
+    ),
+    "poisson": _Constants(
+        discrepancy=1.0, weak_look=0.9, least_leverage=0.7, growth=5.8, power=0.2, large_noise=0.1,
+        times_the_power=2.0, least_information_leverage=3.5,
+    ),
+    "linear": _Constants(
+        discrepancy=0.3, weak_look=2.0, least_leverage=0.8, growth=4.2, power=0.125, large_noise=0.1,
+        times_the_power=2.0, least_information_leverage=3.5,
+    ),
+}  # fmt: skip
 _EIGENVALUE_FLOOR = 1e-3
 _PREDICTED_ROWS = 2**11
 

@@ -332,9 +332,8 @@ def _least_squares(
         mean, level = np.asarray(sums[0, 1]) / rows, float(sums[1, 0]) / rows
     covariance, cross = second - np.outer(mean, mean), cross - level * mean
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    doubt = (
-        2 * math.sqrt(len(mean)) * float(noises[0, 2]) / rows + 1e-9
-    )  # what noise of this size can do to an eigenvalue
+    # What noise of this size can do to an eigenvalue is not believed.
+    doubt = 2 * math.sqrt(len(mean)) * float(noises[0, 2]) / rows + 1e-9
     covariance = (vectors * np.maximum(values, doubt)) @ vectors.T
     known = np.asarray(data.offset, dtype=np.float64).reshape(-1) if table.has_offset else np.zeros(0)
     free = len(mean) - len(known)
