@@ -30,6 +30,7 @@ _FACTORS = (0.25, 1.0, 4.0)  # of the declared number of rows
 MEAN_WEIGHT = 0.2  # p (1 - p) of an average row; 0.25 at one half, 0.09 at one in ten
 _NORMAL = 1.959963984540054
 _WHAT = {"logistic": "log-odds", "poisson": "log-rate", "linear": "a share of the outcome's range"}
+_WIDER = {"logistic": "a half", "poisson": "a factor of three", "linear": "a fifth"}  # docs/widths.md, small signals
 _COLORS = ("#5b2a86", "#1d5fa6", "#2a8f7b", "#c77f1b", "#b3362f", "#444444")
 
 
@@ -67,7 +68,7 @@ class Outlook:
             f"95 % interval of the effect of a column's whole range, {what}:\n{half_width}\n\n"
             f"chance that it excludes zero where that effect is {self.effect:g}:\n{power}\n\n"
             "From public numbers and a typical table; no row was read. Skewed or correlated columns and rare outcomes"
-            f" need more{', small tables of counts several times more' if self.family == 'poisson' else ''}."
+            f" need more; where privacy doubles a width, real tables were wider than expected by {_WIDER[self.family]}."
         )
 
     def to_dict(self) -> dict[str, Any]:
