@@ -85,8 +85,8 @@ def _kept(output: Path, found: dict[str, Experiment], methods: list[str]) -> lis
         return []
     scored_now = {*found, *(f"tuning_{name}" for name in found)}
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    others = {line["method"] for line in lines} - {"non_private", *methods} if methods else set()
-    return [line for line in lines if line["experiment"] not in scored_now or line["method"] in others]
+    other = [bool(methods) and line["method"] not in ("non_private", *methods) for line in lines]
+    return [line for line, stays in zip(lines, other, strict=True) if stays or line["experiment"] not in scored_now]
 
 
 def _is_sampled(cell: Cell, folder: Path) -> bool:

@@ -21,6 +21,7 @@ import difflib
 import json
 import math
 import numbers
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,16 @@ _MOST_ROWS = 10**15
 _LARGEST_FILE = 2**22
 
 Level = str | int | float | bool
+# Text that is read as a number. Limits on its length keep every reader's answer the same.
+NUMBER = r"^[ \t]*[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?[ \t\r]*$"
+
+
+def level_number(level: Level) -> float | None:
+    """The number that a level, or a cell as text, is compared as; None where it is no number."""
+    if isinstance(level, bool) or (isinstance(level, str) and not re.fullmatch(NUMBER, level)):
+        return None
+    number = float(level)
+    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)

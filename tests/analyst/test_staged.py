@@ -383,7 +383,7 @@ def test_a_bound_that_takes_most_of_a_score_takes_its_curvature_too(family):
     release, known = some_release(family, 10_000, 3.0), some_knowledge()
     wide = looks.next_centring(release, known, 3.0)
     tight = replace(wide, score_bound=wide.score_bound / 16)
-    allowances = [looks.allowance(release, known, each, np.full(3, 0.3), 0.01 * np.eye(3)) for each in (tight, wide)]
+    allowances = [looks.allowance(release, known, each)(np.full(3, 0.3), 0.01 * np.eye(3)) for each in (tight, wide)]
     assert 0.001 <= allowances[0] / allowances[1] <= 0.5
 
 

@@ -12,7 +12,7 @@ enters once, between t and the coefficients of the population.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -232,6 +232,7 @@ def add_look(release: Release, known: Knowledge, stage: Stage, belief: Belief | 
     before_shift = known.shift + first_precision @ known.first_mean
     mean = centre = centring.centre_vector
     variance = look.score_noise**2
+    allowed = allowance(release, known, centring, look.information_error)
     for _ in range(5):  # slope and allowances depend on how far t is from the centre
         # z = H W^-T (t - centre): whitened coefficients are W^-T times scaled ones.
         bent = rows * (expected_information(known, design, centring, mean) - expected)
@@ -240,8 +241,7 @@ def add_look(release: Release, known: Knowledge, stage: Stage, belief: Belief | 
         shift = slope.T @ (look.score + slope @ centre) / variance
         covariance = _inverse(before + precision + behind)
         mean = covariance @ (before_shift + shift + behind @ prior.mean)
-        further = allowance(release, known, centring, mean - centre, covariance, look.information_error)
-        variance = look.score_noise**2 + further
+        variance = look.score_noise**2 + allowed(mean - centre, covariance)
     spread = _measured_dispersion(known, stage, rows * expected) if design.family.name == "poisson" else known.spread
     table = table_of(design, spread)
     there, weight = _predicted_information(table, known.first, design, mean)
@@ -332,28 +332,29 @@ def _measured_dispersion(known: Knowledge, stage: Stage, information: Floats) ->
 
 
 def allowance(
-    release: Release,
-    known: Knowledge,
-    centring: Centring,
-    move: Floats,
-    covariance: Floats,
-    information_error: float = 0.0,
-) -> float:
-    """Extra variance of each score: the error of the information, and of the map from t being linear.
+    release: Release, known: Knowledge, centring: Centring, information_error: float = 0.0
+) -> Callable[[Floats, Floats], float]:
+    """Extra variance of each score, of a move and its covariance: the information's error, and the map's curvature.
 
     Both grow with the distance from the centre to t. The second-order term of a score is about
     (1/2) N |move|^2 / sqrt(w), spread over the coordinates, and as much less as the bound takes from the slope. A
     linear regression has none; there the information is less than the slope of the score by what its bound takes.
     """
     design, rows = release.design, release.num_rows
-    unwhitening, size = _inverse(centring.whitening_matrix), len(move)
-    squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
-    if design.family.name == "linear":
-        cut = _CUT_INFORMATION * rows * size / centring.information_bound
-        return (information_error**2 + cut**2) * squared
-    left = float(np.trace(expected_information(known, design, centring, centring.centre_vector))) / size
-    curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight) * left
-    return information_error**2 * squared + curved**2 / size
+    unwhitening, size = _inverse(centring.whitening_matrix), centring.dimension
+    linear = design.family.name == "linear"
+    cut = _CUT_INFORMATION * rows * size / centring.information_bound
+    slope = None if linear else expected_information(known, design, centring, centring.centre_vector)
+    left = 0.0 if slope is None else float(np.trace(slope)) / size
+
+    def allowed(move: Floats, covariance: Floats) -> float:
+        squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
+        if linear:
+            return (information_error**2 + cut**2) * squared
+        curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight) * left
+        return information_error**2 * squared + curved**2 / size
+
+    return allowed
 
 
 def symmetric(values: Floats, size: int) -> Floats:

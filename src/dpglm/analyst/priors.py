@@ -95,8 +95,8 @@ class SphericalPrior:
 
         dimension, half = sum(name != "Intercept" for name in names), self.largest_squared_norm / 2
         inside = gammainc(dimension / 2 + 1, half) / gammainc(dimension / 2, half)
-        slope_free = np.array([name == "Intercept" for name in names])
-        return np.zeros(len(names)), np.diag(np.where(slope_free, self.intercept**2, inside))
+        intercept = np.array([name == "Intercept" for name in names])
+        return np.zeros(len(names)), np.diag(np.where(intercept, self.intercept**2, inside))
 
     def nearest(self, names: tuple[str, ...], coefficients: Array) -> Array:
         """The nearest coefficients whose slopes lie in the ball."""

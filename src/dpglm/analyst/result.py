@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from dpglm.centring import CANONICAL_LINKS
 from dpglm.errors import FileError, InputError
 from dpglm.formula import Design
 from dpglm.release_file import Release, read_release, write_atomically
-from dpglm.schema import Column
+from dpglm.schema import Column, level_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -431,24 +430,18 @@ def _position(cell: Any, column: Column) -> int:
 
     pandas makes 1.0 of a 1 beside a missing value, so a cell that matches no text is tried without its ".0".
     """
-    text, numbers = str(cell), [_number(str(level)) for level in column.levels]
+    text, numbers = str(cell), [level_number(level) for level in column.levels]
     levels = [str(level) for level in column.levels]
     if {level.lower() for level in levels} == {"true", "false"}:
         text, levels = text.lower(), [level.lower() for level in levels]
     if None not in numbers:
-        number = _number({"true": "1", "false": "0"}.get(text.lower(), text))
+        number = level_number({"true": "1", "false": "0"}.get(text.lower(), text))
         if number in numbers:
             return numbers.index(number)
     for spelling in (text, text.removesuffix(".0")):
         if None in numbers and spelling in levels:
             return levels.index(spelling)
     raise InputError(f"rows[{column.name!r}]", str(cell), f"must be one of {list(column.levels)}", "correct it")
-
-
-def _number(text: str) -> float | None:
-    """What a text reads as, and None where the custodian reads no number."""
-    plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text.strip(" \t\r"))
-    return float(text) if plain and math.isfinite(float(text)) else None
 
 
 def _prior_facts(prior: Prior) -> dict[str, Any]:

@@ -314,7 +314,7 @@ def _table(
     expected = expected_information(known, release.design, centring)
     # The information's own error is sampled; what is left is the noise and the curvature of the map.
     move = after.centre - centre
-    extra = allowance(release, known, centring, move, after.covariance)
+    extra = allowance(release, known, centring)(move, after.covariance)
     size = len(centre)
     dispersion = dispersion_of(release.design, known.spread)
     quiet = 1.0 if noise_aware else NEGLIGIBLE_NOISE

@@ -11,7 +11,6 @@ outside its bounds is clamped; no row is dropped and nothing is raised.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,12 @@ import numpy.typing as npt
 from dpglm.custodian.tables import is_text
 from dpglm.formula import Design
 from dpglm.grid import Grid
-from dpglm.schema import Column, Level
+from dpglm.schema import NUMBER, Column, Level, level_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = npt.NDArray[np.float64]
-
-_NUMBER = r"^[ \t]*[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?[ \t\r]*$"
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ def read_numbers(array: pa.Array) -> Array:
         array = array.cast(pa.string())
     if is_text(array.type):
         original = array.cast(pa.large_binary())
-        readable = pc.match_substring_regex(original, _NUMBER)
+        readable = pc.match_substring_regex(original, NUMBER)
         text = pc.ascii_trim(pc.if_else(readable, original, None).cast(pa.large_string()), " \t\r")
         array = pc.replace_substring_regex(text, r"^\+", "")
     numbers = array.cast(pa.float64(), safe=False)
@@ -134,7 +131,7 @@ def read_codes(array: pa.Array, column: Column) -> npt.NDArray[np.int64]:
 
     if pa.types.is_dictionary(array.type):
         return _of_dictionary(array, read_codes(array.dictionary, column), -1)
-    numbers = [_level_number(level) for level in column.levels]
+    numbers = [level_number(level) for level in column.levels]
     if None not in numbers:
         return _positions(read_numbers(array), np.array(numbers, dtype=np.float64))
     levels = [_level_text(level) for level in column.levels]
@@ -163,13 +160,6 @@ def _positions(values: Array, levels: Array) -> npt.NDArray[np.int64]:
     nearest = np.minimum(np.searchsorted(levels[order], values), len(levels) - 1)
     codes = order[nearest].astype(np.int64)
     return np.where(levels[codes] == values, codes, -1)
-
-
-def _level_number(level: Level) -> float | None:
-    if isinstance(level, bool) or (isinstance(level, str) and not re.fullmatch(_NUMBER, level)):
-        return None
-    number = float(level)
-    return number if math.isfinite(number) else None
 
 
 def _level_text(level: Level) -> bytes:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 _POINTS = 41
-_MOST_PREDICTIONS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +66,7 @@ def effect(fit: Fit, name: str, *, prob: float = 0.95, at: Mapping[str, Any] | N
 
 def all_effects(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = None) -> tuple[Effect, ...]:
     """The predicted outcome along each predictor, in formula order."""
-    columns = predictors(fit.releases[0].design)
-    draws = fit.coefficients[..., 0].size
-    together = max(1, _MOST_PREDICTIONS // (draws * _POINTS))  # bounds memory
-    groups = [columns[first : first + together] for first in range(0, len(columns), together)]
-    return tuple(found for group in groups for found in _predicted(fit, group, prob, at))
+    return tuple(_predicted(fit, predictors(fit.releases[0].design), prob, at))
 
 
 def outcome_range(effects: Sequence[Effect], family: str) -> tuple[float, float]:
