@@ -406,6 +406,7 @@ def test_the_bound_shrinks_as_noise_grows_and_follows_a_fourth_root_where_it_is_
     assert bounds[0] == bounds[1]  # the least one
     np.testing.assert_allclose(bounds[-1] / bounds[-2], 16**0.25, rtol=1e-6)
     assert bounds[2] < 0.6 * bounds[4]
+    assert bounds[0] < 0.1 * bounds[4]
 
 
 def test_a_fit_reads_looks_with_its_own_prior():
