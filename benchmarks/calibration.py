@@ -33,6 +33,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -70,14 +71,16 @@ from calibration_cells import (
     table_data,
 )
 from calibration_page import LEVELS, Record, percent, write_page
-from dpglm.analyst.batches import evaluate, use_compilation_cache
+from dpglm.analyst.batches import evaluate
+from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import ModelShape, initial_point
 from dpglm.analyst.modes import find_modes
+from dpglm.analyst.programs import use_compilation_cache
 from dpglm.analyst.sampler import sample_chains
 
 SEED = 20261115
 BINS = 20
-CHAINS = 2
+CHAINS = 4
 SAMPLER = "dpglm.analyst.nuts with the warm-up of dpglm.fit"
 MATCHING = ("seed", "draws", "batch")  # settings that batches of one cell must share
 LARGEST_R_HAT = 1.01
@@ -105,7 +108,7 @@ def fit_batch(plans: Sequence[Plan], batch: Sequence[Simulated], settings: argpa
             progress=_show_progress if settings.progress else None,
         )  # fmt: skip
         free = chains.draws
-        result["r_hat"] = [float(f"{split_r_hat(each[..., :ranked]).max():.5g}") for each in free]
+        result["r_hat"] = [float(f"{convergence(each[..., :ranked])[2].max():.5g}") for each in free]
         result["divergences"] = chains.divergences.tolist()
         result["steps"] = np.round(chains.steps, 2).tolist()
         weights = None
@@ -145,15 +148,6 @@ def _unstacked(data: Any) -> list[Any]:
     count = len(jax.tree.leaves(data)[0])
     arrays = jax.tree.map(np.asarray, data)
     return [jax.tree.map(lambda leaf, n=n: leaf[n], arrays) for n in range(count)]
-
-
-def split_r_hat(draws: Floats) -> Floats:
-    """Split R-hat (Gelman et al. 2013) of each parameter; draws is (chains, draws, parameters)."""
-    half = draws.shape[1] // 2
-    parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
-    within = parts.var(axis=1, ddof=1).mean(axis=0)
-    between = parts.mean(axis=1).var(axis=0, ddof=1)
-    return np.sqrt((half - 1) / half + between / np.maximum(within, 1e-300))
 
 
 def pareto_k(weights: Floats) -> float:
@@ -353,7 +347,7 @@ def machine_facts() -> Record:
 
 
 def run(settings: argparse.Namespace) -> None:
-    wanted = [cell for cell in cells(settings.cells) if settings.only in cell.name]
+    wanted = [cell for cell in cells(settings.cells) if re.search(settings.only, cell.name)]
     use_compilation_cache()
     if not settings.from_bundle:
         verify()
@@ -488,7 +482,7 @@ def verify() -> None:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", choices=("nuts", "laplace", "sbc", "all"), default="all")
-    parser.add_argument("--only", default="", help="cells whose name contains this text")
+    parser.add_argument("--only", default="", help="cells whose name matches this regular expression")
     parser.add_argument("--quick", action="store_true", help="two tiny cells")
     parser.add_argument("--replications", type=int, help="tables a cell (400; quick: 8)")
     parser.add_argument("--draws", type=int, help=f"draws of each of {CHAINS} chains (400; quick: 100)")

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.analyst.fit import Asked, fit_many, fit_staged
+from dpglm.analyst.fit import Asked, fit_many
 from dpglm.analyst.looks import first_looks
+from dpglm.analyst.posteriors import fit_staged
 from dpglm.analyst.priors import NormalPrior
 from dpglm.custodian.build import add_stages, noisy_moments
 from dpglm.custodian.rows import FixedPointRows

@@ -15,7 +15,8 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from scipy.stats import kstest, norm
 
-from dpglm.analyst.fit import Asked, fit_many, fit_staged
+from dpglm.analyst.fit import Asked, fit_many
+from dpglm.analyst.posteriors import fit_staged
 from dpglm.analyst.priors import NormalPrior
 from dpglm.custodian.stages import plan_stages
 from machine import save

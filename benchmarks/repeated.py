@@ -14,9 +14,10 @@ import dpglm
 from calibration import calibration_of, laplace_draws, split_r_hat
 from calibration_page import Record
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.batches import use_compilation_cache
-from dpglm.analyst.fit import Asked, fit_staged
+from dpglm.analyst.fit import Asked
 from dpglm.analyst.modes import find_modes
+from dpglm.analyst.posteriors import fit_staged
+from dpglm.analyst.programs import use_compilation_cache
 from dpglm.analyst.sampler import sample_chains
 from dpglm.custodian.build import build_release
 from seeded_noise import SeededNoise

@@ -288,7 +288,7 @@ def test_a_release_that_cannot_be_written_is_kept_by_the_ledger(
     [
         (release(), "dpglm.custodian.build.exact_sums"),
         (release(account=("--ledger", "p.ledger")), "dpglm.custodian.build.exact_sums"),
-        (FIT, "dpglm.analyst.fit.assemble"),
+        (FIT, "dpglm.analyst.posteriors.assemble"),
         (REPORT, "dpglm.report.html.page"),
         (REPORT, "os.replace"),
     ],

@@ -228,6 +228,10 @@ def release(
             "ledger", ledger and str(ledger), rule, "create one with `dpglm ledger init`, or say --no-ledger"
         )
     check_output(output, "a release", force)
+    from dpglm.custodian.ledger import COMPANIONS
+
+    if ledger is not None and output.absolute() in {Path(f"{ledger.absolute()}{end}") for end in ("", *COMPANIONS)}:
+        raise FileError("output", str(output), "is a file of the ledger", "choose another name")
     expect("table", Path(table), "a table")
     if engine not in ("local", "spark"):
         raise InputError("engine", engine, "must be local or spark", "correct it")
@@ -394,8 +398,11 @@ def program() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """A command: one line on standard error and a non-zero exit for every mistake."""
+    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
     gc.set_threshold(100_000)  # imports make many objects, and none of them is garbage
     atexit.register(gc.freeze)  # nor need Python look for garbage in them as it ends
+    if sys.stdout is None:  # closed by the shell: there is nobody to tell
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code: Any = app(args=given or ["--help"], prog_name="dpglm", standalone_mode=False)

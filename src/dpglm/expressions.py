@@ -75,6 +75,9 @@ class Expression:
 def parse_expression(text: str, schema: Schema) -> Expression:
     """Parse one factor of a formula; every error is known before any row is read."""
     source, names = without_backticks(text)
+    if unicodedata.normalize("NFKC", source) != source:  # Python would read other letters
+        rule = "holds letters that are written in several ways"
+        raise InputError("formula", text, rule, "put the column's name in backticks")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # "1or x": refused below, in our own words

@@ -37,6 +37,7 @@ FORMAT = "dpglm-release"
 ACCOUNTANT = "Gaussian differential privacy: mu^2 adds up over releases of a table; analytic (epsilon, delta) of mu"
 MECHANISM = "discrete Gaussian noise (OpenDP) on exact integer sums of fixed-point rows"
 _LARGEST_FILE = 2**28
+_SQLITE = b"SQLite format 3\0"  # how a ledger begins
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
             raise FileError("output", str(path), "cannot be written (not a file)", "choose another path")
+        if path.exists() and path.open("rb").read(len(_SQLITE)) == _SQLITE:
+            raise FileError("output", str(path), "is a ledger, or another database", "choose another path")
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)

@@ -267,6 +267,10 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
             raise InputError(f"{where}.levels", level, "must be printable text of at most 200 characters", "correct it")
     if min(len(set(map(_same_kind, levels))), len(set(map(_spelling, levels)))) != len(levels):
         raise InputError(f"{where}.levels", levels, "must differ from each other", "remove the repeated level")
+    numbers = [level_number(level) for level in levels]
+    if None not in numbers and len(set(numbers)) != len(levels):
+        rule = "are all numbers, which are compared by value, and two of them are equal"
+        raise InputError(f"{where}.levels", levels, rule, "put a letter before each, in the table too")
     for key in ("reference", "fill"):
         value = declared.get(key, levels[0] if key == "reference" else None)
         if value is None:

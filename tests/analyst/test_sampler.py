@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
-from dpglm.analyst import batches, modes, sampler
-from dpglm.analyst import fit as fit_module
+from dpglm.analyst import batches, modes, posteriors, sampler
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.batches import evaluate, use_compilation_cache
+from dpglm.analyst.batches import evaluate
 from dpglm.analyst.model import TableData
 from dpglm.analyst.modes import Laplace, curvature, find_modes
 from dpglm.analyst.nuts import Reference
+from dpglm.analyst.programs import use_compilation_cache
 from dpglm.analyst.sampler import LARGEST_STEP, WARMUP, continue_chains, start_chains
 from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import FixedNoise
@@ -200,9 +200,9 @@ def test_a_fit_extends_its_chains_without_a_second_warm_up(
         starts_made.append(1)
         return start_chains(*arguments, **options)
 
-    monkeypatch.setattr(fit_module, "_FIRST_DRAWS", 100)
-    monkeypatch.setattr(fit_module, "start_chains", counted)
-    draws, (diagnostics,) = fit_module._nuts_draws(
+    monkeypatch.setattr(posteriors, "_FIRST_DRAWS", 100)
+    monkeypatch.setattr(posteriors, "start_chains", counted)
+    draws, (diagnostics,) = posteriors._nuts_draws(
         shape, data, laplace, None, 4, 7, lambda done, total: seen.append((done, total))
     )
     assert len(starts_made) == 1

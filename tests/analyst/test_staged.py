@@ -17,7 +17,8 @@ from scipy.stats import multivariate_normal
 import dpglm
 from dpglm.analyst import looks
 from dpglm.analyst.convergence import convergence
-from dpglm.analyst.fit import Asked, fit_staged
+from dpglm.analyst.fit import Asked
+from dpglm.analyst.posteriors import fit_staged
 from dpglm.analyst.staged import _LOG_DISCREPANCY, StagedShape, _information, _looks, _position, staged_model
 from dpglm.custodian.build import build_release
 from dpglm.custodian.stages import centred_noise, information_share
@@ -329,8 +330,9 @@ def some_knowledge(spread=1.0):
     rows = np.column_stack([np.ones(2_000), np.random.default_rng(4).normal(size=(2_000, 2)) * [0.3, 0.5]])
     return looks.Knowledge(
         first_mean=np.zeros(3), first_covariance=np.eye(3), discrepancy=1.0, precision=np.zeros((3, 3)),
-        shift=np.zeros(3), information=rows.T @ rows / 2_000, centre=np.zeros(3), covariance=np.eye(3),
-        mean_weight=0.2, spread=spread, tolerance=0.3, first=looks.FirstLook(np.zeros(3), np.eye(3), rows, 1.0, 1.0),
+        shift=np.zeros(3), information=rows.T @ rows / 2_000, error=0.01 * np.eye(3), centre=np.zeros(3),
+        covariance=np.eye(3), mean_weight=0.2, spread=spread, tolerance=0.3,
+        first=looks.FirstLook(np.zeros(3), np.eye(3), rows, 1.0, 1.0),
     )  # fmt: skip
 
 
@@ -441,11 +443,103 @@ def test_the_slope_of_the_last_score_stays_positive_where_the_information_is_les
     (own,) = data[0]
     own = own._replace(bent=np.eye(3) * 0.4)
     free = np.zeros(shape.table_size)
-    free[2:8] = np.array([-1.0, 0, -1.0, 0, 0, -1.0]) / float(own.tolerance)  # each variance is e^-2 times as large
+    free[2:8] = np.array([-1.0, 0, -1.0, 0, 0, -1.0]) / own.tolerance[0, 0]  # each variance is e^-2 times as large
     root, _, _ = _information(own, jnp.asarray(free))
     assert np.linalg.eigvalsh(np.asarray(root @ own.bent @ root.T)).min() > 0
     expected = np.asarray(own.expected_root @ own.expected_root.T)
     assert np.linalg.eigvalsh(np.asarray(root @ root.T) + 0.4 * expected - expected).min() < 0
+
+
+# Levels with few rows, or none: the release says nothing of them, and everything of the others.
+
+
+def with_a_rare_level(rows, rare, family, seed):
+    rng = np.random.default_rng([seed, rows, rare])
+    dose, group = np.clip(rng.normal(3, 1, rows), 0, 6), rng.choice(["a", "b"], rows)
+    group[:rare] = "c"
+    u = -1 + 0.5 * dose + 0.5 * (group == "b") + 1.5 * (group == "c")
+    outcome = np.clip(u + rng.normal(size=rows), -10, 10)
+    if family == "logistic":
+        outcome = (rng.random(rows) < 1 / (1 + np.exp(-u))).astype(int)
+    return pd.DataFrame({"y": outcome, "dose": dose, "group": group})
+
+
+def rare_release(frame, family, epsilon, seed):
+    columns = {
+        "y": {"type": "binary", "levels": [0, 1], "fill": 0}
+        if family == "logistic"
+        else {"type": "numeric", "lower": -10, "upper": 10},
+        "dose": {"type": "numeric", "lower": 0, "upper": 6},
+        "group": {"type": "categorical", "levels": ["a", "b", "c"], "fill": "a"},
+    }
+    declared = {"dataset": {"name": f"rare{seed}", "rows": len(frame), "unit": "one row"}, "columns": columns}
+    return build_release(
+        frame, "y ~ dose + group", dpglm.Schema.from_dict(declared), family, epsilon, 1e-6, None, None, "auto", "full",
+        SeededNoise(seed), "auto",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "epsilon"), [("linear", 1.0), ("logistic", 1.0), ("logistic", 100.0)])
+def test_a_level_without_rows_gets_its_prior_and_leaves_the_others_alone(family, epsilon):
+    """Floors of the information that take no notice of its noise gave such levels sure and wrong effects."""
+    made = [rare_release(with_a_rare_level(200_000, 0, family, seed), family, epsilon, seed) for seed in range(3)]
+    for fit in dpglm.fit_many(made, draws=250, chains=2, seed=1):
+        told = fit.summary(units="scaled")
+        others, rare = told.loc[["dose", "group[b]"]], told.loc["group[c]"]
+        assert rare["sd"] > 0.12 * 2.5 if family == "linear" else rare["sd"] > 0.6 * 2.5
+        assert abs(rare["mean"]) < 3 * rare["sd"]
+        assert (others["inflation"] < (2.5 if family == "linear" else 1.3)).all()
+        original = fit.summary().loc[["dose", "group[b]"]]
+        assert (np.abs(original["mean"] - 0.5) < 4.5 * original["sd"]).all()
+        if family == "logistic":
+            assert any("says little about group[c]" in message for message in fit.warnings)
+
+
+def test_a_budget_far_too_large_finds_the_estimate_of_the_rows():
+    """Moments that are believed to the last digit sent the first look astray, and all others after it."""
+    frame = with_a_rare_level(20_000, 20, "logistic", 5)
+    fit = fit_staged(
+        [(rare_release(frame, "logistic", 1_000.0, 5),)], Asked(None, "laplace", None, 1, 1, None, OPTIONS)
+    )[0]
+    x = np.column_stack([np.ones(20_000), frame["dose"], frame["group"] == "b", frame["group"] == "c"]).astype(float)
+    theta = np.zeros(4)
+    for _ in range(30):
+        mean = 1 / (1 + np.exp(-x @ theta))
+        information = (x * (mean * (1 - mean))[:, None]).T @ x
+        theta = theta + np.linalg.solve(information, x.T @ (frame["y"].to_numpy(float) - mean))
+    told = fit.summary()
+    assert (np.abs(told["mean"] - theta) < np.array([0.6, 0.6, 0.6, 2]) * told["sd"]).all()
+    np.testing.assert_allclose(told["sd"][:3], np.sqrt(np.diag(np.linalg.inv(information)))[:3], rtol=0.15)
+
+
+def test_a_direction_that_nobody_saw_tells_nothing():
+    """The broken variant trusts a slope that is all noise: a score of zero would hold its coefficient at the centre."""
+    release, known = some_release("logistic", 1_000_000, 1.0), some_knowledge()
+    centring = looks.next_centring(release, known, 1.0)
+    full = some_look(centring, 1_000_000, np.zeros(3), 1.0, noise=100.0)
+    score, information, square = full.blocks
+    without = looks.symmetric(information.values, 3) * np.outer([1, 1, 0], [1, 1, 0])
+    empty = SimpleNamespace(values=without[np.triu_indices(3)], noise_stddev=100.0)
+    after, all_seen = (
+        looks.add_look(release, known, SimpleNamespace(centring=centring, blocks=(score, each, square)))
+        for each in (empty, information)
+    )
+    direction = np.linalg.inv(centring.whitening_matrix).T  # of scaled coefficients, in whitened coordinates
+    told, all_told = (
+        np.linalg.inv(direction).T @ each.precision @ np.linalg.inv(direction) for each in (after, all_seen)
+    )
+    assert told[2, 2] < 1e-6 * all_told[2, 2]
+    assert told[0, 0] > 0.3 * all_told[0, 0]
+
+
+def test_a_weak_first_look_cannot_pull_far():
+    weak = looks.FirstLook(np.array([0.3, 20.0]), np.diag([0.01, 7.0]), np.zeros((1, 2)), 1.0, 1.0)
+    precision, mean = looks._without_prior(weak, np.diag([0.16, 0.16]))
+    np.testing.assert_allclose(precision[0, 0], 100 - 0.16)
+    np.testing.assert_allclose(mean[0], 0.3 * 100 / (100 - 0.16))
+    assert precision[1, 1] < 0.01
+    shift = precision[1, 1] * mean[1]
+    assert 0 < shift / 0.16 < 2.5  # within a prior standard deviation of zero, were it all that is known
 
 
 def test_an_odd_shape_is_equal_to_itself_only():

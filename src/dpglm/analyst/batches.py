@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.lanes import OPTIONS, lanes
-from dpglm.analyst.programs import cache_folder, kept_program, threads, usable_cores
-
-jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+from dpglm.analyst.programs import kept_program, threads, usable_cores
 
 Floats = npt.NDArray[np.float64]
 Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, one entry a posterior
@@ -29,6 +27,9 @@ _LARGEST_PIECE = 64  # posteriors in one call on a processor
 _PIECES_IN_LANES = (16, 32)  # posteriors in one call in lanes: at least, if there are as many, and at most; even
 _LANES = 128  # points in one call: what the caches hold
 _LEAST_IN_LANES = 8  # posteriors
+# Points times rows cubed of a factor. Larger batches jaxlib 0.10 divides among XLA's threads, and waits for them in
+# one of them: as many factorisations at a time as there are threads wait for each other forever.
+_LARGEST_FACTORISATIONS = 2**16
 
 
 class Model(Protocol):
@@ -44,22 +45,19 @@ class Model(Protocol):
         ...
 
 
-def use_compilation_cache() -> None:
-    """Let JAX keep what ``kept_program`` leaves to it in the same folder."""
-    folder = cache_folder()
-    if folder is not None and jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)  # type: ignore[no-untyped-call]
-
-
 @partial(jax.jit, static_argnums=0)
 def value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
     """Of the log density at one point: a program of its own, so that all that are built on it share one tracing."""
     return jax.value_and_grad(partial(shape.log_density, data))(point)
 
 
-def at_points(one: Callable[..., Any], arrays: tuple[Any, ...], points: int, in_lanes: bool) -> Callable[..., Any]:
-    """``one`` of each posterior's arrays, at some points of each: a function of (size, posteriors * points)."""
+def at_points(
+    one: Callable[..., Any], arrays: tuple[Any, ...], points: int, rows: int, in_lanes: bool
+) -> Callable[..., Any]:
+    """``one`` of each posterior's arrays, at some points of each: a function of (size, posteriors * points).
+
+    ``rows`` are those of the matrices that are factored, for each point.
+    """
     posteriors = len(jax.tree.leaves(arrays)[0])
     if in_lanes:
         return partial(lanes(one), *posteriors_last(arrays, points))
@@ -70,7 +68,28 @@ def at_points(one: Callable[..., Any], arrays: tuple[Any, ...], points: int, in_
         made = nested(*arrays, positions.reshape(-1, posteriors, points))
         return jax.tree.map(lambda array: array.reshape(*array.shape[:-2], posteriors * points), made)
 
-    return at
+    together = _points_together(posteriors * points, rows)
+    if together == posteriors * points:
+        return at
+
+    def some_after_others(positions: jax.Array) -> Any:
+        number = jnp.arange(posteriors * points)
+        made = jax.lax.map(
+            lambda pair: one(*jax.tree.map(lambda array: jnp.asarray(array)[pair[0] // points], arrays), pair[1]),
+            (number, positions.T),
+            batch_size=together,
+        )
+        return jax.tree.map(lambda array: jnp.moveaxis(array, 0, -1), made)
+
+    return some_after_others
+
+
+def _points_together(points: int, rows: int) -> int:
+    """How many points a program may take at once: all on a GPU, and of an equal share of them each time."""
+    largest = max(1, _LARGEST_FACTORISATIONS // max(1, rows) ** 3)
+    if _backend() != "cpu" or points <= largest:
+        return points
+    return max(share for share in range(1, largest + 1) if points % share == 0)
 
 
 def posteriors_last(arrays: Any, points: int = 1) -> Any:
@@ -79,7 +98,7 @@ def posteriors_last(arrays: Any, points: int = 1) -> Any:
 
 
 def _evaluated(shape: Model, data: Data, points: jax.Array, in_lanes: bool) -> tuple[jax.Array, jax.Array]:
-    at = at_points(partial(value_and_gradient, shape), (data,), points.shape[1], in_lanes)
+    at = at_points(partial(value_and_gradient, shape), (data,), points.shape[1], len(shape.names), in_lanes)
     values, gradients = at(posteriors_last(points.reshape(-1, points.shape[2])))
     return values.reshape(points.shape[:2]), gradients.T.reshape(points.shape)
 

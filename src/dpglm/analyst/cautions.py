@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpglm.release_file import Release
 
 WANTED_ESS = 1_000
-_LARGEST_R_HAT, _LARGEST_PARETO_K = 1.01, 0.7
+_LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
 _PRIOR_SHARE = 0.8
 _CONFLICT, _FAR_APART = 3.0, 10  # standard deviations
@@ -35,7 +35,14 @@ def cautions(fit: Fit) -> list[str]:
     diagnostics = fit.diagnostics
     if fit.method == "nuts":
         if float(np.max(diagnostics.r_hat)) > _LARGEST_R_HAT:
-            messages.append(f"R-hat reaches {np.max(diagnostics.r_hat):.3f}: the chains disagree; raise draws")
+            largest = float(np.max(diagnostics.r_hat))
+            remedy = "the chains disagree; raise draws"
+            if largest > _APART:
+                remedy = (
+                    "the chains are in different places, and more draws will not help; look for a predictor that"
+                    " decides the outcome, or for two that say the same"
+                )
+            messages.append(f"R-hat reaches {largest:.3f}: {remedy}")
         smallest = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
         if not smallest >= WANTED_ESS:
             number = f"only {smallest:.0f}" if math.isfinite(smallest) else "too few"
@@ -78,12 +85,15 @@ def _prior_warnings(fit: Fit) -> list[str]:
     share = draws.std(axis=0) / scales
     left = np.maximum(1 - share**2, 0.01)  # not zero where the posterior is the prior
     apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
-    torn, weak = names[apart > _CONFLICT], names[(share > _PRIOR_SHARE) & (apart <= _CONFLICT)]
+    # A posterior as wide as the prior, and within it, is the prior's: what little moved it is not worth a conflict.
+    is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(draws.mean(axis=0)) < _CONFLICT * scales))
+    torn, weak = names[(apart > _CONFLICT) & ~is_prior], names[is_prior]
     messages = []
     if len(weak):
         messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
     if len(torn):
-        number = f"{apart.max():.1f}" if apart.max() < _FAR_APART else f"more than {_FAR_APART}"
+        farthest = apart[(apart > _CONFLICT) & ~is_prior].max()
+        number = f"{farthest:.1f}" if farthest < _FAR_APART else f"more than {_FAR_APART}"
         messages.append(
             f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"
             " a compromise that few would share; use a wider prior"

@@ -6,33 +6,22 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
-from dpglm.analyst.batches import Data, Floats, Model, evaluate, use_compilation_cache
-from dpglm.analyst.cautions import WANTED_ESS
-from dpglm.analyst.convergence import convergence
-from dpglm.analyst.looks import FirstLook
-from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
-from dpglm.analyst.modes import Laplace, curvature, find_modes, inverse_roots
-from dpglm.analyst.programs import kept_program, loading_ahead
-from dpglm.analyst.result import Diagnostics, Fit, FitWarning, import_arviz
-from dpglm.analyst.sampler import WARMUP, Progress, continue_chains, start_chains
-from dpglm.analyst.staged import initial_points, staged_draws, staged_inflation, staged_model
+from dpglm.analyst.programs import loading_ahead, use_compilation_cache
+from dpglm.analyst.result import Fit, FitWarning
 from dpglm.centring import only_of_moments
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
+if TYPE_CHECKING:
+    from dpglm.analyst.sampler import Progress
+
 METHODS = ("nuts", "laplace")
-_FIRST_DRAWS, _MOST_DRAWS = 1_000, 8_000
 _LEAST_DRAWS = 4  # for an effective sample size
-_DRAWS_FOR_STDDEV = 400
 _LARGEST_DRAWS, _LARGEST_CHAINS, _LARGEST_PRODUCT, _LARGEST_SEED = 1_000_000, 1_000, 10_000_000, 2**63 - 1
 
 
@@ -141,206 +130,10 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     in_stages &= only_of_moments(groups[0][0].family, asked.options) is None
     models = [(release.family, release.design.coefficient_names) for release in groups[0]]
     with loading_ahead(models, len(groups), in_stages, asked.options, asked.method, asked.draws, asked.chains):
-        return fit_staged(groups, asked) if in_stages else _fit_moments(groups, asked)
+        # Imported while other threads load programs: a tenth of the time of a small fit.
+        from dpglm.analyst.posteriors import fit_moments, fit_staged
 
-
-def _fit_moments(groups: Sequence[tuple[Release, ...]], asked: Asked) -> list[Fit]:
-    """From the first stages alone."""
-    assembled = [assemble(group, prior=asked.prior, **asked.options) for group in groups]
-    shape, data = assembled[0][0], [each for _, each in assembled]
-    for group, (other, _) in zip(groups, assembled, strict=True):
-        if other != shape:
-            raise InputError("releases", group[0].formula, "has another shape than the first", "fit it by itself")
-    together = stacked(data)
-    laplace = find_modes(shape, together, starts(shape, data))
-    units = np.stack([group[0].design.to_original_units()[0] for group in groups])
-    inflation = _inflation(shape, together, laplace, units)
-    free, diagnostics = _draws(shape, together, laplace, asked)
-    results = []
-    for number, group in enumerate(groups):
-        coefficients, spread, predictor_stddev = _of_draws(shape, data[number], free[number])
-        results.append(
-            Fit(
-                releases=group,
-                coefficients=np.asarray(coefficients),
-                spread=np.asarray(spread) if shape.has_spread else None,
-                predictor_stddev=float(predictor_stddev),
-                inflation=inflation[number],
-                diagnostics=diagnostics[number],
-                prior=shape.prior,
-                method=asked.method,
-                options=asked.facts(),
-            )
-        )
-    return results
-
-
-def fit_staged(
-    groups: Sequence[tuple[Release, ...]], asked: Asked, firsts: Sequence[Sequence[FirstLook]] | None = None
-) -> list[Fit]:
-    """The same for staged releases: draws of the population's coefficients and of the table's own estimate.
-
-    ``firsts`` are the first looks of all releases, where they are known already.
-    """
-    shape, data, predictor_stddevs = staged_model(groups, asked.prior, asked.options, firsts)
-    together = stacked(data)
-    laplace = find_modes(shape, together, initial_points(shape, data))
-    free, diagnostics = _draws(shape, together, laplace, asked)
-    results = []
-    for number, group in enumerate(groups):
-        drawn = staged_draws(shape, data[number], free[number], asked.seed)
-        units = group[0].design.to_original_units()[0]
-        results.append(
-            Fit(
-                releases=group,
-                coefficients=drawn.coefficients,
-                spread=None if group[0].family == "logistic" else drawn.spread,
-                predictor_stddev=predictor_stddevs[number],
-                inflation=staged_inflation(shape, data[number], laplace, number, units),
-                diagnostics=diagnostics[number],
-                prior=shape.prior,
-                method=asked.method,
-                options=asked.facts(),
-                table_coefficients=drawn.table_coefficients if shape.tables == 1 else None,
-            )
-        )
-    return results
-
-
-def _draws(shape: Model, data: Data, laplace: Laplace, asked: Asked) -> tuple[Floats, list[Diagnostics]]:
-    if asked.method == "laplace":
-        return _laplace_draws(shape, data, laplace, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
-    return _nuts_draws(shape, data, laplace, asked.draws, asked.chains, asked.seed, asked.progress)
-
-
-def _nuts_draws(
-    shape: Model,
-    data: Data,
-    laplace: Laplace,
-    draws: int | None,
-    chains: int,
-    seed: int,
-    progress: Progress | None,
-) -> tuple[Floats, list[Diagnostics]]:
-    """Draws, extended where the first ones are too few and the user left their number open."""
-
-    def shown(before: int, total: int) -> Progress | None:
-        """One bar for warm-up and draws."""
-        return None if progress is None else lambda done, _: progress(before + done, total)
-
-    total = WARMUP + (draws or _FIRST_DRAWS)
-    running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=shown(0, total))
-    running, sampled = continue_chains(running, total - WARMUP, shown(WARMUP, total))
-    while True:
-        # all coefficients of all posteriors in one call
-        posteriors, count = len(sampled.draws), len(shape.names)
-        columns = np.moveaxis(sampled.draws[..., :count], 0, 2).reshape(*sampled.draws.shape[1:3], posteriors * count)
-        ess_bulk, ess_tail, r_hat = (part.reshape(posteriors, count) for part in convergence(columns))
-        diagnostics = [
-            Diagnostics(
-                ess_bulk=ess_bulk[number],
-                ess_tail=ess_tail[number],
-                r_hat=r_hat[number],
-                divergences=int(sampled.divergences[number]),
-                acceptance=float(sampled.acceptance[number]),
-                mode_converged=bool(laplace.converged[number]),
-                pareto_k=None,
-            )
-            for number in range(posteriors)
-        ]
-        smallest = min(float(min(d.ess_bulk.min(), d.ess_tail.min())) for d in diagnostics)
-        made = sampled.draws.shape[2]
-        if draws is not None or smallest >= WANTED_ESS or made >= _MOST_DRAWS:
-            return sampled.draws, diagnostics
-        enough = 1.2 * made * WANTED_ESS / max(np.nan_to_num(smallest), 50)
-        wanted = min(_MOST_DRAWS, int(np.ceil(enough / 500)) * 500)
-        more_wanted = max(wanted - made, 500)
-        running, more = continue_chains(running, more_wanted, shown(0, more_wanted))
-        sampled = sampled.joined(more)
-
-
-def _laplace_draws(
-    shape: Model, data: Data, laplace: Laplace, draws: int, seed: int
-) -> tuple[Floats, list[Diagnostics]]:
-    """Draws from the Gaussian, with the tail index of the importance weights: above 0.7 it is not to be trusted."""
-    az = import_arviz()
-    rng = np.random.default_rng(seed)
-    posteriors, size = laplace.mode.shape
-    standard = rng.normal(size=(posteriors, draws, size))
-    free = laplace.mode[:, None] + np.einsum("rij,rcj->rci", laplace.factor, standard)
-    values, _ = evaluate(shape, data, free)
-    log_weights = values + 0.5 * np.sum(standard**2, axis=2)
-    diagnostics = []
-    for number in range(posteriors):
-        finite = np.where(np.isfinite(log_weights[number]), log_weights[number], -1e10)
-        _, pareto_k = az.psislw(finite - finite.max())
-        ones = np.ones(len(shape.names))
-        diagnostics.append(
-            Diagnostics(draws * ones, draws * ones, ones, 0, 1.0, bool(laplace.converged[number]), float(pareto_k))
-        )
-    return free[:, None], diagnostics
-
-
-@kept_program
-def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Coefficients and spread of all draws of one posterior, and the posterior mean of sd(u), from some of them.
-
-    Data is an argument, so releases of one shape share the program. Of several tables the largest sd(u) counts.
-    """
-
-    def parameters_of(point: jax.Array) -> tuple[jax.Array, jax.Array]:
-        parameters, _ = constrain(shape, data, point)
-        return parameters.coefficients, parameters.spread
-
-    def stddev_of(point: jax.Array) -> jax.Array:
-        parameters, _ = constrain(shape, data, point)
-        variances = []
-        for table, its_data, its in zip(shape.tables, data, parameters.tables, strict=True):
-            slopes = table_coefficients(table, its_data, parameters.coefficients)[1]
-            variances.append(slopes @ its.covariance @ slopes)
-        return jnp.sqrt(jnp.max(jnp.stack(variances)))
-
-    every = jnp.reshape(free, (-1, free.shape[-1]))
-    some = every[:: max(1, len(every) // _DRAWS_FOR_STDDEV)]
-    coefficients, spread = jax.vmap(jax.vmap(parameters_of))(free)
-    return coefficients, spread, jnp.mean(jax.vmap(stddev_of)(some))
-
-
-@kept_program
-def _expected(shape: ModelShape, data: Data, mode: Any) -> Data:
-    return jax.vmap(partial(expected_data, shape))(data, mode)
-
-
-def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -> Floats:
-    """Posterior standard deviation over the one that the same statistics would give without privacy noise.
-
-    Both at the mode, from the curvature for statistics that equal their expectation there, so that the noise in
-    the release itself does not enter. First in the user's units (``units`` takes scaled coefficients there), then in
-    scaled ones: (posteriors, 2, coefficients).
-    """
-    expected = _expected(shape, data, laplace.mode)
-    silent = tuple(
-        table._replace(noise_stddevs=np.full(table.noise_stddevs.shape, NEGLIGIBLE_NOISE)) for table in expected
-    )
-    noisy, ideal = (_coefficient_covariance(shape, version, laplace) for version in (expected, silent))
-    ratios = [np.einsum("rij,rjk,rik->ri", turn, noisy, turn) / np.einsum("rij,rjk,rik->ri", turn, ideal, turn)
-              for turn in (units, np.broadcast_to(np.eye(units.shape[1]), units.shape))]  # fmt: skip
-    return np.asarray(np.sqrt(np.stack(ratios, axis=1)))
-
-
-def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> Floats:
-    """Gaussian approximation at the mode of other data, carried from the free vector to the scaled coefficients."""
-    count = len(shape.names)
-    factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps), any_root=True)
-    slope = np.asarray(_prior_slopes(shape, laplace.mode[:, :count]))
-    part = np.einsum("rij,rjk->rik", slope, factor[:, :count])
-    return np.asarray(np.einsum("rij,rkj->rik", part, part), dtype=np.float64)
-
-
-@kept_program
-def _prior_slopes(shape: ModelShape, free: Any) -> Any:
-    """Derivatives of the coefficients in their free vectors."""
-    return jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(free)
+        return fit_staged(groups, asked) if in_stages else fit_moments(groups, asked)
 
 
 def _progress_bar(progress: bool | Progress | None) -> Progress | None:

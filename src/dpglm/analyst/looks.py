@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.priors import NormalPrior
-from dpglm.analyst.programs import kept_array, kept_program
+from dpglm.analyst.programs import kept_array, kept_program, use_compilation_cache
 from dpglm.centring import Centring, ResidualTable, residual_table
 from dpglm.formula import Design
 from dpglm.release_file import Release, Stage
@@ -71,7 +70,13 @@ _CONSTANTS = {
         times_the_power=2.0, least_information_leverage=3.5,
     ),
 }  # fmt: skip
+_DOUBT = 2e-4  # noise of the first stage, at least, of the largest that its sums can be
 _EIGENVALUE_FLOOR = 1e-3
+_LEAST_INFORMATION, _LEAST_EXPECTED = 0.1, 0.05  # of an average direction; less where it is known to be less
+_SEEN = 1 / 3  # error of a look's information over that information, below which it is known from the look alone
+_MISSED = 2.5  # standard errors by which a look's information is below its prediction
+FEW_ROWS = 0.5  # of what an average direction knows, in one that is hardly whitened
+_WEAKEST = 0.02  # precision of a first look without its prior, in that of the prior
 _PREDICTED_ROWS = 2**11
 
 
@@ -91,7 +96,8 @@ class Knowledge:
     """What is known of t after some stages, as a Gaussian in information form, scaled coefficients.
 
     ``first_mean`` and ``first_covariance`` are the first look, without discrepancy; ``precision`` and ``shift`` the
-    linear looks since. ``information`` is of one row.
+    linear looks since. ``information`` is of one row, and ``error`` says how well it is known: entry (i, j) to about
+    sqrt(error_ii error_jj), whatever its size.
     """
 
     first_mean: Floats
@@ -100,6 +106,7 @@ class Knowledge:
     precision: Floats
     shift: Floats
     information: Floats
+    error: Floats
     centre: Floats
     covariance: Floats
     mean_weight: float
@@ -117,7 +124,7 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
     groups = [(each,) if isinstance(each, Release) else each for each in releases]
     options = {"link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True}
     assembled = [assemble(group, **options) for group in groups]  # type: ignore[arg-type]
-    shape, data = assembled[0][0], [each for _, each in assembled]
+    shape, data = assembled[0][0], [_with_doubt(*each) for each in assembled]
     laplace = find_modes(shape, stacked(data), starts(shape, data))
     size = len(shape.names)
     looks = []
@@ -132,6 +139,20 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
     return looks
 
 
+def _with_doubt(shape: ModelShape, data: tuple[TableData, ...]) -> tuple[TableData, ...]:
+    """Moments as if their noise were at least a small part of what the rows could add up to.
+
+    A Gaussian model that does not fit is followed wherever it leads if it is told that the sums are exact: the
+    coefficient of a level without rows was seen to take the place of all others.
+    """
+    doubted = []
+    for table, arrays in zip(shape.tables, data, strict=True):
+        largest = max(abs(table.outcome.low), abs(table.outcome.high))
+        least = [_DOUBT * arrays.num_rows * largest**block.y_power for block in table.blocks]
+        doubted.append(arrays._replace(noise_stddevs=np.maximum(arrays.noise_stddevs, least)))
+    return tuple(doubted)
+
+
 @kept_program
 def _parameters(shape: ModelShape, data: tuple[TableData, ...], free: Any) -> Parameters:
     return constrain(shape, data, free)[0]
@@ -141,14 +162,13 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     """The first look as a statement about t: the prior taken out, the sampling error taken off."""
     design, rows = release.design, release.num_rows
     size = len(design.coefficient_names)
-    prior = _prior_precision(design)
-    precision = _positive(np.linalg.inv(first.covariance) - prior, 1e-6)
-    mean = np.linalg.solve(precision, np.linalg.solve(first.covariance, first.coefficients))
+    precision, mean = _without_prior(first, _prior_precision(design))
     spread = first.spread if design.family.name != "logistic" else 1.0
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
     sampling = dispersion_of(design, spread) * np.linalg.inv(information * rows)
     widened = 1 + (_CONSTANTS[design.family.name].weak_look * size / (rows * first.squared_mu)) ** 2
+    moments = next(block for block in release.stages[0].blocks if (block.y_power, block.degree) == (0, 2))
     return Knowledge(
         first_mean=mean,
         first_covariance=_positive(widened * np.linalg.inv(precision) - sampling, 1e-8),
@@ -156,6 +176,7 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
         precision=np.zeros((size, size)),
         shift=np.zeros(size),
         information=information,
+        error=weight * moments.noise_stddev / rows * np.eye(size),
         centre=first.coefficients,
         covariance=first.covariance,
         mean_weight=weight,
@@ -163,6 +184,21 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
         tolerance=FIRST_TOLERANCE,
         first=first,
     )
+
+
+def _without_prior(first: FirstLook, prior: Floats) -> tuple[Floats, Floats]:
+    """Precision and mean that the moments alone give the coefficients.
+
+    Where they say less than the prior they cannot pull far: a posterior that is as wide as the prior, and far from it,
+    tells of a model that does not fit, not of a coefficient.
+    """
+    root = np.sqrt(np.diag(prior))
+    values, vectors = np.linalg.eigh(np.linalg.inv(first.covariance) / np.outer(root, root))
+    own = np.maximum(values - 1, _WEAKEST)
+    pull = values * (vectors.T @ (root * first.coefficients))
+    farthest = 3 * np.sqrt(own)
+    pull = np.where(own < 1, np.clip(pull, -farthest, farthest), pull)
+    return root[:, None] * ((vectors * own) @ vectors.T) * root, (vectors @ (pull / own)) / root
 
 
 def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
@@ -232,13 +268,14 @@ def add_look(release: Release, known: Knowledge, stage: Stage, belief: Belief | 
     before_shift = known.shift + first_precision @ known.first_mean
     mean = centre = centring.centre_vector
     variance = look.score_noise**2
-    allowed = allowance(release, known, centring, look.information_error)
+    trusted = _trusted(known, centring, look, expected, rows)
+    allowed = allowance(release, known, centring, look.information_error, trusted)
     for _ in range(5):  # slope and allowances depend on how far t is from the centre
         # z = H W^-T (t - centre): whitened coefficients are W^-T times scaled ones.
         bent = rows * (expected_information(known, design, centring, mean) - expected)
-        slope = _positive(look.information + bent, 0.1 * rows) @ unwhitening.T
-        precision = slope.T @ slope / variance
-        shift = slope.T @ (look.score + slope @ centre) / variance
+        slope = _positive(look.information + bent, look.least) @ unwhitening.T
+        precision = slope.T @ trusted @ slope / variance
+        shift = slope.T @ trusted @ (look.score + slope @ centre) / variance
         covariance = _inverse(before + precision + behind)
         mean = covariance @ (before_shift + shift + behind @ prior.mean)
         variance = look.score_noise**2 + allowed(mean - centre, covariance)
@@ -254,12 +291,27 @@ def add_look(release: Release, known: Knowledge, stage: Stage, belief: Belief | 
         precision=known.precision + precision,
         shift=known.shift + shift,
         information=information / rows,
+        error=look.information_error / rows * unwhitening @ unwhitening.T,
         centre=mean,
         covariance=covariance,
         mean_weight=weight,
         spread=spread,
         tolerance=math.hypot(LATER_TOLERANCE, look.information_error / rows),
     )
+
+
+def _trusted(known: Knowledge, centring: Centring, look: LinearLook, expected: Floats, rows: int) -> Floats:
+    """Projector on the directions whose information is known, from the look or from a prediction that it bears out.
+
+    In the others, of a level with a handful of rows, the slope of the score may be zero, and the score says nothing.
+    """
+    whitened = centring.whitening_matrix @ known.information @ centring.whitening_matrix.T
+    seen, vectors = np.linalg.eigh(look.information)
+    predicted, before = (np.diag(vectors.T @ matrix @ vectors) for matrix in (rows * expected, whitened))
+    is_seen = look.information_error < _SEEN * seen
+    missed = (predicted - seen) / np.hypot(look.information_error, known.tolerance * predicted)
+    is_predicted = (missed < _MISSED) & (before > FEW_ROWS)
+    return np.asarray((vectors * (is_seen | is_predicted)) @ vectors.T)
 
 
 @dataclass(frozen=True)
@@ -270,6 +322,7 @@ class LinearLook:
     score_noise: float
     information: Floats
     information_error: float
+    least: float  # information in any direction
 
 
 def expected_information(
@@ -299,7 +352,8 @@ def expected_information(
     kappa = np.minimum(1.0, centring.score_bound / (largest * np.sqrt(squared)))
     if coefficients is None:
         kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
-    return _positive((z * (kappa * slope)[:, None]).T @ z / len(z), 0.05)
+    least = min(_LEAST_EXPECTED, float(np.trace(whitening @ known.error @ whitening.T)) / len(whitening))
+    return _positive((z * (kappa * slope)[:, None]).T @ z / len(z), least)
 
 
 def linear_look(stage: Stage, rows: int, tolerance: float, expected: Floats) -> LinearLook:
@@ -314,7 +368,8 @@ def linear_look(stage: Stage, rows: int, tolerance: float, expected: Floats) -> 
     predicted = rows * expected
     mean = predicted + prior / (prior + noise) * (observed - predicted)
     error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
-    return LinearLook(score.values, score.noise_stddev, _positive(mean, 0.1 * rows), error)
+    least = min(_LEAST_INFORMATION * rows, error)
+    return LinearLook(score.values, score.noise_stddev, _positive(mean, least), error, least)
 
 
 def _measured_dispersion(known: Knowledge, stage: Stage, information: Floats) -> float:
@@ -332,13 +387,18 @@ def _measured_dispersion(known: Knowledge, stage: Stage, information: Floats) ->
 
 
 def allowance(
-    release: Release, known: Knowledge, centring: Centring, information_error: float = 0.0
+    release: Release,
+    known: Knowledge,
+    centring: Centring,
+    information_error: float = 0.0,
+    trusted: Floats | None = None,
 ) -> Callable[[Floats, Floats], float]:
     """Extra variance of each score, of a move and its covariance: the information's error, and the map's curvature.
 
     Both grow with the distance from the centre to t. The second-order term of a score is about
-    (1/2) N |move|^2 / sqrt(w), spread over the coordinates, and as much less as the bound takes from the slope. A
-    linear regression has none; there the information is less than the slope of the score by what its bound takes.
+    (1/2) N |move|^2 / sqrt(w), spread over the coordinates, and as much less as the bound takes from the slope. A move
+    where rows know little counts by what they know, and not at all outside of what is ``trusted``. A linear regression
+    has none; there the information is less than the slope of the score by what its bound takes.
     """
     design, rows = release.design, release.num_rows
     unwhitening, size = _inverse(centring.whitening_matrix), centring.dimension
@@ -346,12 +406,17 @@ def allowance(
     cut = _CUT_INFORMATION * rows * size / centring.information_bound
     slope = None if linear else expected_information(known, design, centring, centring.centre_vector)
     left = 0.0 if slope is None else float(np.trace(slope)) / size
+    informing = centring.whitening_matrix @ known.information @ centring.whitening_matrix.T
+    if trusted is not None:
+        informing = trusted @ informing @ trusted
 
     def allowed(move: Floats, covariance: Floats) -> float:
-        squared = float(np.sum((unwhitening.T @ move) ** 2) + np.trace(unwhitening.T @ covariance @ unwhitening))
+        moves = unwhitening.T @ (np.outer(move, move) + covariance) @ unwhitening
+        squared = float(np.trace(moves))
+        informed = min(squared, float(np.trace(informing @ moves)))
         if linear:
-            return (information_error**2 + cut**2) * squared
-        curved = CURVATURE * 0.5 * rows * squared / math.sqrt(known.mean_weight) * left
+            return information_error**2 * squared + cut**2 * informed
+        curved = CURVATURE * 0.5 * rows * informed / math.sqrt(known.mean_weight) * left
         return information_error**2 * squared + curved**2 / size
 
     return allowed

@@ -395,9 +395,9 @@ def _taylor_integrals(
     series = _ENTRIES[outcome.family_name, outcome.link].taylor
     if series is None:
         rule = f"has no Taylor version for {outcome.family_name} with link {outcome.link}"
-        raise InputError("method", "taylor", rule, "use method='exact'")
+        raise InputError("moments", "taylor", rule, "use moments='exact'")
     if largest_q > 4:
-        raise InputError("largest_q", largest_q, "is at most 4 for method 'taylor'", "use method='exact'")
+        raise InputError("largest_q", largest_q, "is at most 4 for moments 'taylor'", "use moments='exact'")
     # E[u^n] = mean E[u^(n-1)] + (n - 1) variance E[u^(n-2)]
     powers = [jnp.ones(()), mean]
     for n in range(2, 5):

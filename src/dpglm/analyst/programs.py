@@ -58,6 +58,14 @@ def cache_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+def use_compilation_cache() -> None:
+    """Let JAX keep what ``kept_program`` leaves to it in the same folder."""
+    folder = cache_folder()
+    if folder is not None and jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)  # type: ignore[no-untyped-call]
+
+
 def _folder() -> Path | None:
     """Where programs are, if they are kept."""
     folder = cache_folder()

@@ -405,7 +405,10 @@ def _coded_rows(rows: Any, design: Design) -> Floats:
     for name in needed:
         if name not in available:
             raise InputError("rows", name, "is needed to predict", "add the column")
-        values[name] = _coded_cells(np.atleast_1d(np.asarray(rows[name])), design.schema.columns[name])
+        cells = np.atleast_1d(np.asarray(rows[name]))
+        if cells.ndim != 1:
+            raise InputError(f"rows[{name!r}]", f"shape {cells.shape}", "must be a column", "give one value a row")
+        values[name] = _coded_cells(cells, design.schema.columns[name])
     lengths = {len(value) for value in values.values()}
     if len(lengths) != 1:
         raise InputError("rows", sorted(lengths), "columns must be equally long", "correct the rows")

@@ -208,7 +208,7 @@ def _moved(
         value, gradient = value_and_gradient(shape, data, center + factor @ whitened)
         return -value, -(gradient @ factor)
 
-    potential = at_points(energy, (data, center, factor), chains, in_lanes)
+    potential = at_points(energy, (data, center, factor), chains, len(shape.names), in_lanes)
     step_size, reference = posteriors_last((step_size, reference), chains)
     every = posteriors_last(jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), point))
     next_keys, now = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.wrap_key_data(keys).reshape(-1)), 1, 0)

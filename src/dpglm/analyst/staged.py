@@ -27,6 +27,7 @@ import numpy.typing as npt
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, by_dataset, check_same_model, from_shared
 from dpglm.analyst.looks import (
     DISPERSION_TOLERANCE,
+    FEW_ROWS,
     Belief,
     FirstLook,
     Knowledge,
@@ -53,6 +54,7 @@ Floats = npt.NDArray[np.float64]
 _LOG_DISCREPANCY = 0.25
 _LOG_DISPERSION = {"logistic": 0.1, "linear": 0.3, "poisson": DISPERSION_TOLERANCE}
 _VARIANCE_SHAPE = 0.2
+_LARGEST_TOLERANCE = 3.0  # of a logarithm: nothing is known
 _NOTHING_SEEN = 1e6  # noise of a look that was not taken, where one row's information is near one
 
 
@@ -184,7 +186,7 @@ def _near_identity(entries: Array, size: int, scale: Any) -> Array:
     rows, columns = np.tril_indices(size)
     source = np.full((size, size), len(rows))
     source[rows, columns] = np.arange(len(rows))
-    full = jnp.append(scale * entries, 0.0)[source]
+    full: Array = scale * jnp.append(entries, 0.0)[source]
     diagonal = jnp.diagonal(full)
     return full - jnp.diag(diagonal) + jnp.diag(jnp.exp(diagonal))
 
@@ -339,11 +341,21 @@ def _table(
         square_noise=_array(quiet * square.noise_stddev / rows),
         expected_root=_array(np.linalg.cholesky(expected)),
         bent=_array(relative(expected_information(known, release.design, centring, after.centre), expected)),
-        tolerance=_array(known.tolerance),
+        tolerance=_array(_tolerance(known, centring.whitening_matrix)),
         log_dispersion=_array(np.log(dispersion)),
         log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
         spread_unit=_array(known.spread if release.family == "linear" else 1.0),
     )
+
+
+def _tolerance(known: Knowledge, whitening: Floats) -> Floats:
+    """Prior standard deviations of the log-Cholesky entries of the information.
+
+    That is ``known.tolerance``; where few rows know anything of a direction, what is known of their information.
+    """
+    error, information = (np.diag(whitening @ matrix @ whitening.T) for matrix in (known.error, known.information))
+    relative_error = np.where(information > FEW_ROWS, known.tolerance, error / information)
+    return np.asarray(np.clip(np.sqrt(np.outer(relative_error, relative_error)), known.tolerance, _LARGEST_TOLERANCE))
 
 
 def _moments_alone(release: Release, known: Knowledge, shared: Release) -> StagedTable:
@@ -370,7 +382,7 @@ def _moments_alone(release: Release, known: Knowledge, shared: Release) -> Stage
         square_noise=_array(_NOTHING_SEEN),
         expected_root=_array(np.eye(size)),
         bent=_array(np.eye(size)),
-        tolerance=_array(known.tolerance),
+        tolerance=_array(np.full((size, size), known.tolerance)),
         log_dispersion=_array(np.log(dispersion_of(release.design, known.spread))),
         log_dispersion_scale=_array(_LOG_DISPERSION[release.family]),
         spread_unit=_array(known.spread if release.family == "linear" else 1.0),

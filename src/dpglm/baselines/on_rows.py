@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpglm.analyst.batches import use_compilation_cache
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import _LOG_SPREAD_PRIOR
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.outcomes import Outcome, outcome_of
 from dpglm.analyst.priors import Prior, prior_of
+from dpglm.analyst.programs import use_compilation_cache
 from dpglm.analyst.sampler import sample_chains
 from dpglm.baselines.row_likelihood import row_likelihood
 from dpglm.baselines.rows_posterior import Floats, RowsPosterior

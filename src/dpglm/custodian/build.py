@@ -9,7 +9,9 @@ again, from where the noisy earlier ones point to. At the end the finished relea
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -30,7 +32,7 @@ from dpglm.custodian.rows import FixedPointRows
 from dpglm.custodian.stages import CentredNoise, Plan, plan_stages
 from dpglm.custodian.sums import BlockSums, block_sums
 from dpglm.custodian.tables import open_table
-from dpglm.errors import InputError
+from dpglm.errors import FileError, InputError
 from dpglm.formula import Design, build_design
 from dpglm.grid import Grid
 from dpglm.release_file import Block, LedgerFact, Release, Stage
@@ -89,7 +91,7 @@ def release(
 
     Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill;
     numbers are clamped; rows are never dropped. A table with another number of rows than declared is refused before
-    anything is spent.
+    anything is spent. One that changes between stages is refused too, and then its budget is spent: the error says so.
     """
     return build_release(
         table, formula, schema, family, epsilon, delta, ledger, radius, allocation, statistics,
@@ -130,28 +132,47 @@ def build_release(
     sums = exact_sums(source, design, first, partial(block_sums, blocks=first.blocks), counter)
     identity = uuid.uuid4().hex
     fact = _spend(book, identity, design, plan)
-    result = Release(
-        id=identity,
-        time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        versions={"dpglm": version("dpglm")} | {name: version(name) for name in _LIBRARIES},
-        design=_public_design(design),
-        radius=first.radius,
-        grid=first.grid,
-        stages=(Stage("moments", first.allocation, first.mu, noisy_moments(sums, first, noise)),),
-        privacy=plan.privacy,
-        ledger=fact,
-        private=noise.private,
-    )
-    if plan.later:
-        from dpglm.analyst.looks import first_looks
+    with _after_the_charge(fact):
+        result = Release(
+            id=identity,
+            time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            versions={"dpglm": version("dpglm")} | {name: version(name) for name in _LIBRARIES},
+            design=_public_design(design),
+            radius=first.radius,
+            grid=first.grid,
+            stages=(Stage("moments", first.allocation, first.mu, noisy_moments(sums, first, noise)),),
+            privacy=plan.privacy,
+            ledger=fact,
+            private=noise.private,
+        )
+        if plan.later:
+            from dpglm.analyst.looks import first_looks
 
-        def look(sums_of: Callable[[FixedPointRows], BlockSums]) -> BlockSums:
-            return exact_sums(source, design, first, sums_of, counter)
+            def look(sums_of: Callable[[FixedPointRows], BlockSums]) -> BlockSums:
+                return exact_sums(source, design, first, sums_of, counter)
 
-        result = add_stages(result, first_looks([result])[0], plan, look, noise)
+            result = add_stages(result, first_looks([result])[0], plan, look, noise)
     if book is not None:
-        book.keep(identity, result.to_json())
+        try:
+            book.keep(identity, result.to_json())
+        except FileError as error:  # it is paid for: better one copy than none
+            warnings.warn(
+                f"the ledger {error.rule}: it keeps no copy of this release, whose budget is spent; save it well",
+                stacklevel=3,
+            )
     return result
+
+
+@contextmanager
+def _after_the_charge(fact: LedgerFact | None) -> Iterator[None]:
+    """An error says that its budget is gone: what to do next depends on it."""
+    try:
+        yield
+    except InputError as error:
+        if fact is None:
+            raise
+        remedy = f"its budget is spent (ledger entry {fact.entry}), and another try spends it again; {error.remedy}"
+        raise type(error)(error.name, error.value, error.rule, remedy) from None
 
 
 def add_stages(

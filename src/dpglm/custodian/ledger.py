@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 # pass SQLite's 64 bits: they are stored as decimal text and summed by Python.
 UNITS = 2**160
 _LARGEST_COST = 1e12  # far above the cap of epsilon = 1e9, the largest there is
+COMPANIONS = ("-wal", "-shm", "-journal")  # ends of the names of files that SQLite keeps beside a ledger
 _BUSY_SECONDS = 60.0
 _APPLICATION_ID = 0x4470476C  # "DpGl", in the header of the file
 _VERSION = 1
@@ -167,7 +168,7 @@ class Ledger:
         )
         path = _path(path)
         try:
-            for existing in (f"{path}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")):
+            for existing in (f"{path}{suffix}" for suffix in ("", *COMPANIONS)):
                 if os.path.lexists(existing):  # a stray log would be replayed into the new ledger
                     raise FileError("ledger", existing, "exists already, and is never replaced", "choose another path")
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ledger-", ignore_cleanup_errors=True) as folder:

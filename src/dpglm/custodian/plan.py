@@ -178,8 +178,8 @@ def _of_looks(design: Design, made: Plan) -> float:
     nothing, identity = np.zeros(size), np.eye(size)
     known = Knowledge(
         first_mean=nothing, first_covariance=identity, discrepancy=0.0, precision=identity, shift=nothing,
-        information=identity, centre=nothing, covariance=identity, mean_weight=MEAN_WEIGHT, spread=spread,
-        tolerance=0.0, first=None,  # type: ignore[arg-type]
+        information=identity, error=0 * identity, centre=nothing, covariance=identity, mean_weight=MEAN_WEIGHT,
+        spread=spread, tolerance=0.0, first=None,  # type: ignore[arg-type]
     )  # fmt: skip
     rows, dispersion = design.schema.dataset.rows, dispersion_of(design, spread)
     facts: Any = _Facts(design, made.privacy, rows)

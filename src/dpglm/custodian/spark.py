@@ -62,8 +62,9 @@ class SparkSource(Source):
                 raise no_numbers(kind.simpleString(), column) from None
             check_type(kind, column)
         # By position: Spark takes "Age" for "age", and "a.b" for a part of "a".
-        renamed = self.frame.toDF(*(f"column{position}" for position in range(len(names))))
-        self._needed = renamed.select(*(f"column{position}" for position in needed))
+        with _one_line("cannot be analysed", "check that its session is running"):
+            renamed = self.frame.toDF(*(f"column{position}" for position in range(len(names))))
+            self._needed = renamed.select(*(f"column{position}" for position in needed))
         self._refuse_random()
 
     def _refuse_random(self) -> None:

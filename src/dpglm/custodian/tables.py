@@ -160,7 +160,12 @@ class _StreamSource(Source):
         """A stream passes once: its needed columns are kept in memory, unless it can be opened again."""
         if not self._again:
             return _HeldSource(self.columns, held=list(self.batches()))
-        if self._open_stream() is self._open_stream():
+        try:
+            same = self._open_stream() is self._open_stream()
+        except Exception:  # whose words may quote a cell
+            rule = "failed when it was called again"
+            raise InputError("table", "a function", rule, "return a new stream at every call") from None
+        if same:
             rule = "returns the same stream at every call, and a stream passes once"
             raise InputError("table", "a function", rule, "return a new stream")
         return self

@@ -6,6 +6,7 @@ Intervals are those of ``Fit.summary``: equal-tailed, of probability ``prob``.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POSTERIOR, PRIVACY, SOFT = "#1d5fa6", "#f0b483", "#666f7a"
+_LONGEST_NAME, _LONGEST_LINE = 32, 44  # characters
 
 
 def plot_forest(
@@ -58,7 +60,7 @@ def plot_forest(
         ax.plot([estimate.inner_lower, estimate.inner_upper], [place, place], color=color, linewidth=5, alpha=0.5)
         face = color if estimate.clear else "white"
         ax.plot([estimate.mean], [place], marker="o", color=color, markerfacecolor=face)
-    ax.set_yticks(range(len(chosen)), [_plain(name) for name, _ in reversed(chosen)])
+    ax.set_yticks(range(len(chosen)), [_short(name) for name, _ in reversed(chosen)])
     ax.set_ylim(-0.6, len(chosen) - 0.4)
     ax.set_title(f"{100 * prob:g} % intervals, {units} units")
     return _finished(ax, textsize)
@@ -88,8 +90,9 @@ def plot_posterior(
     axes = _grid_of_axes(ax, len(chosen), figsize)
     for axis, (name, estimate) in zip(axes, chosen, strict=True):
         curve = estimate.density
-        axis.set_title(_plain(name))
+        axis.set_title(_short(name))
         axis.set_yticks([])
+        axis.locator_params(axis="x", nbins=5)
         if curve is not None:
             inside = (curve.x >= estimate.lower) & (curve.x <= estimate.upper)
             axis.fill_between(curve.x, curve.y, where=inside, color=POSTERIOR, alpha=0.3, linewidth=0)
@@ -132,7 +135,9 @@ def plot_effect(
         places = np.arange(len(found.values))
         errors = np.abs(np.stack([found.mean - found.lower, found.upper - found.mean]))
         ax.errorbar(places, found.mean, yerr=errors, fmt="o", color=POSTERIOR, capsize=4)
-        ax.set_xticks(places, [_plain(str(level)) for level in found.values])
+        labels = [_short(str(level)) for level in found.values]
+        crowded = sum(map(len, labels)) > _LONGEST_LINE
+        ax.set_xticks(places, labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
         ax.margins(x=0.2)
     else:
         x = [float(value) for value in found.values]
@@ -143,7 +148,8 @@ def plot_effect(
     ax.set_ylabel(_plain(outcome_words(design)))
     if others:
         columns = design.schema.columns
-        ax.set_title(_plain("at " + listed([f"{n} = {shown_value(v, columns[n])}" for n, v in others.items()])))
+        text = "at " + listed([f"{n} = {shown_value(v, columns[n])}" for n, v in others.items()])
+        ax.set_title(_plain(textwrap.fill(text, _LONGEST_LINE)))
     return _finished(ax, textsize)
 
 
@@ -174,7 +180,7 @@ def plot_privacy(
     for place, (_, estimate) in zip(places, chosen, strict=True):
         times = f" {max(estimate.inflation, 1.0):.2f} ×" if math.isfinite(estimate.inflation) else " n/a"
         ax.text(100, place, times, va="center")
-    ax.set_yticks(places, [_plain(name) for name, _ in chosen])
+    ax.set_yticks(places, [_short(name) for name, _ in chosen])
     ax.set_xlim(0, 112)
     ax.set_xticks([0, 25, 50, 75, 100])
     ax.set_xlabel("share of the interval's width, %")
@@ -236,9 +242,15 @@ def _grid_of_axes(ax: Any, count: int, figsize: tuple[float, float] | None) -> A
     return axes[:count]
 
 
-def _plain(name: str) -> str:
-    """A name as it is: matplotlib would read text between dollar signs as mathematics."""
-    return name.replace("$", r"\$")
+def _plain(text: str) -> str:
+    """Text as it is: matplotlib would read what stands between dollar signs as mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _short(name: str) -> str:
+    """A name, the middle of a long one left out."""
+    half = _LONGEST_NAME // 2
+    return _plain(name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}")
 
 
 def _finished(ax: Axes, textsize: float | None) -> Axes:
