@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-widths bench-real bench-paper bench-scale bench-trust clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-rare-levels bench-no-noise bench-likelihood bench-widths bench-real bench-paper bench-scale bench-trust clean
 
 install: $(STAMP)
 
@@ -63,6 +63,9 @@ bench-joint: $(STAMP)
 
 bench-overdispersion: $(STAMP)
 	$(BIN)/python benchmarks/overdispersion.py
+
+bench-rare-levels: $(STAMP)
+	$(BIN)/python benchmarks/rare_levels.py
 
 bench-no-noise: $(STAMP)
 	$(BIN)/python benchmarks/no_noise_limit.py

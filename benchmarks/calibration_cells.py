@@ -75,10 +75,7 @@ CAUSES: dict[str, str] = {
     "deviations too large in size (mean ranks 0.43 and 0.57, by the sign of the slope), as fixed parameters allow; in "
     "the cell with 100,000 rows and ε = 1 mean ranks are within 0.03 of one half",
     "coverage-nuts-linear-d6-eps0.1-n100000-theta2": "the noise hides the predictors' covariance, and its prior shows: "
-    "too wide; with parameters from the prior it is not (see sbc-nuts-linear-d6-eps0.1-n100000 below)",
-    "sbc-nuts-linear-d6-eps0.1-n100000": "in 11 of 400 tables the search for the mode ended where a correlation is "
-    "one, and the chains stayed there; without these 49.3, 89.7 and 94.8. Since then steps of the search are limited: "
-    "it converges for all of them",
+    "too wide; with parameters from the prior it is not (sbc-nuts-linear-d6-eps0.1-n100000: inside)",
 }
 
 

@@ -48,7 +48,9 @@ def page(records: Sequence[Record]) -> list[str]:
         "**Columns.** norm: of the slopes, scaled units. rank p: chi-square test that ranks are uniform, 20 bins, the",
         "smallest over the coefficients times their number; at fixed parameters uniform ranks are promised only where",
         "the prior does not matter. post/prior: mean posterior over prior standard deviation. weighted: with",
-        "importance weights, to be believed where Pareto k is below 0.7.",
+        "importance weights, to be believed where Pareto k is below 0.7. R-hat: share of fits where the largest, over",
+        "coefficients (and, in simulation-based calibration, all other parameters), is above 1.01. Chains are shorter",
+        "here (400 draws; samplers are under Facts) than those of `dpglm.fit`, which draws 1,000 or more.",
         "",
         "**Simulated tables.** Gaussian predictors with bounds at least 3.5 standard deviations away; counts: negative",
         "binomial with variance twice the mean, clamped at 15; linear: residual standard deviation 0.2, clamped at 1.",
@@ -163,6 +165,9 @@ def _facts(records: Sequence[Record]) -> list[str]:
     settings = {
         f"seed {r['seed']}, {r['replications']} tables a cell, {r['draws']} draws; {r['sampler']}" for r in records
     }  # fmt: skip
+    former = sum("NumPyro" in r["sampler"] for r in records)
+    if former:
+        settings.add(f"{former} cells, those of counts and two others, are of the former sampler")
     hours = sum(record["seconds"] for record in records) / 3600
     return ["", "## Facts", "", *(f"* {fact}" for fact in sorted(settings | machines)), f"* {hours:.2f} hours in all"]
 

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 import dpglm
-from calibration import calibration_of, laplace_draws, split_r_hat
+from calibration import calibration_of, laplace_draws
 from calibration_page import Record
 from dpglm.analyst.assemble import assemble, stacked, starts
+from dpglm.analyst.convergence import convergence
 from dpglm.analyst.fit import Asked
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.posteriors import fit_staged
@@ -75,7 +76,7 @@ def posteriors(
         free, _, tails = laplace_draws(shape, together, laplace, draws, seed=0)
         return Posteriors(free[..., :count], float(np.mean(np.array(tails) > 0.7)))
     chains = sample_chains(shape, together, laplace, chains=CHAINS, draws=draws // CHAINS, seed=0)
-    r_hat = [split_r_hat(one[..., :count]).max() for one in chains.draws]
+    r_hat = [convergence(one[..., :count])[2].max() for one in chains.draws]
     free = chains.draws.reshape(len(groups), -1, chains.draws.shape[-1])
     return Posteriors(free[..., :count], float(np.mean(np.array(r_hat) > 1.01)))
 

@@ -56,6 +56,29 @@ BUDGET = ("--epsilon", "1", "--delta", "1e-6")
 LEDGER = ("ledger", "init", "p.ledger", "--schema", "patients.toml", "--epsilon", "1.2", "--delta", "1e-6")
 
 
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_a_release_is_not_written_over_a_file_of_the_ledger(end, folder, capsys):
+    assert run(*LEDGER) == 0
+    capsys.readouterr()
+    target = f"p.ledger{end}"
+    assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", target, *(() if end else ("--force",))) == 1
+    said = capsys.readouterr().err
+    assert "is a file of the ledger" in said or "is a ledger" in said
+    assert len(dpglm.Ledger.open("p.ledger").entries()) == 0
+
+
+def test_a_closed_standard_output_is_no_mistake(folder):
+    assert run(*LEDGER) == 0
+    shown = subprocess.run(
+        f"{sys.executable} -m dpglm.cli ledger show p.ledger >&-",
+        shell=True,
+        capture_output=True,
+        cwd=folder,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")
+
+
 def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert run("check", "patients.csv", "--schema", "patients.toml") == 0
     text = capsys.readouterr().out

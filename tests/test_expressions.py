@@ -357,6 +357,12 @@ def test_a_quoted_name_is_never_taken_for_another_column() -> None:
     assert expression.evaluate(values).tolist() == [11.0]
 
 
+@pytest.mark.parametrize("text", ["log(\u00b5g)", "I(\ufb01**2)", "log(e\u0301)"])  # micro sign, ligature, two-part e
+def test_letters_that_python_would_read_as_others_need_backticks(text: str) -> None:
+    with pytest.raises(InputError, match="written in several ways; put the column's name in backticks"):
+        parse_expression(text, SCHEMA)
+
+
 def test_each_column_is_named_once_in_order_of_appearance() -> None:
     assert parse_expression("I(b * a + b)", SCHEMA).columns == ("b", "a")
 

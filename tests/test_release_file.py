@@ -135,6 +135,15 @@ def test_what_is_saved_comes_back(name: str, releases: dict[str, Release], tmp_p
     assert (loaded.ledger is None) == (name != "with ledger")
 
 
+def test_a_ledger_is_never_overwritten(release: Release, tmp_path: Path) -> None:
+    path = tmp_path / "t.ledger"
+    dpglm.Ledger.create(path, release.design.schema.dataset, epsilon=3, delta=1e-6)
+    before = path.read_bytes()
+    with pytest.raises(FileError, match="is a ledger, or another database"):
+        release.save(path)
+    assert path.read_bytes() == before
+
+
 def test_writing_twice_gives_the_same_text(release: Release) -> None:
     assert release.to_json() == release.to_json()
     assert read_release(release.to_json()).to_json() == release.to_json()

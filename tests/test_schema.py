@@ -285,6 +285,8 @@ RULES = [
     ("columns.smoker.levels", [1, 1.0, "never"], "columns.smoker.levels", "must differ"),
     ("columns.smoker.levels", [1, "1", "never"], "columns.smoker.levels", "must differ"),
     ("columns.smoker.levels", [True, "true", "never"], "columns.smoker.levels", "must differ"),
+    ("columns.smoker.levels", ["1", "01", "7"], "columns.smoker.levels", "two of them are equal"),
+    ("columns.smoker.levels", ["1E1", 10], "columns.smoker.levels", "two of them are equal"),
     ("columns.smoker.levels", ["never", None], "columns.smoker.levels", "text, a number or true/false"),
     ("columns.smoker.levels", ["never", NAN], "columns.smoker.levels", "text, a number or true/false"),
     ("columns.smoker.levels", ["never", INF], "columns.smoker.levels", "text, a number or true/false"),

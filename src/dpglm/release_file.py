@@ -215,13 +215,18 @@ def as_path(name: str, value: object) -> Path:
     return Path(value)
 
 
+def _begins_with(path: Path, start: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(start)) == start
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target, sync, and rename over it: a crash leaves the old file or the new one."""
     temporary = None
     try:
         if path.exists() and not path.is_file():  # a folder, or a device that a rename would replace
             raise FileError("output", str(path), "cannot be written (not a file)", "choose another path")
-        if path.exists() and path.open("rb").read(len(_SQLITE)) == _SQLITE:
+        if path.exists() and _begins_with(path, _SQLITE):
             raise FileError("output", str(path), "is a ledger, or another database", "choose another path")
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         with os.fdopen(handle, "wb") as stream:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -202,3 +205,47 @@ def test_what_runs_in_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not batches.runs_in_lanes(replace(small, tables=(counts,)), 100)
     monkeypatch.setattr(sampler.jax, "default_backend", lambda: "gpu")
     assert not batches.runs_in_lanes(small, 100)
+
+
+# Many points of a large model: some after others, so that no factorisation is divided among XLA's threads.
+
+
+@pytest.mark.parametrize(("points", "rows", "together"), [(32, 5, 32), (32, 19, 8), (4, 30, 2), (4, 60, 1), (7, 20, 7)])
+def test_points_at_once_stay_below_what_is_divided_among_threads(points: int, rows: int, together: int) -> None:
+    assert batches._points_together(points, rows) == together
+    assert together == 1 or together * rows**3 <= batches._LARGEST_FACTORISATIONS
+
+
+def test_some_points_after_others_are_all_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(matrix: Any, point: Any) -> Any:
+        return jnp.sum(jnp.linalg.cholesky(matrix + jnp.outer(point, point))), jnp.linalg.solve(matrix, point)
+
+    arrays = (jnp.moveaxis(matrices(4), -1, 0),)  # seven posteriors
+    positions = jnp.asarray(np.random.default_rng(2).normal(size=(4, LANES * 6)))
+    whole = jax.jit(batches.at_points(one, arrays, 6, 4, in_lanes=False))(positions)
+    monkeypatch.setattr(batches, "_LARGEST_FACTORISATIONS", 3 * 4**3)
+    parts = jax.jit(batches.at_points(one, arrays, 6, 4, in_lanes=False))(positions)
+    assert batches._points_together(LANES * 6, 4) == 3
+    for first, second in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-12)
+
+
+def test_many_factorisations_at_a_time_do_not_wait_for_each_other() -> None:
+    """In a process of its own: with all points at once this one never ends on a machine of two cores (jaxlib 0.10)."""
+    program = (
+        "import numpy as np, jax.numpy as jnp\n"
+        "from dpglm.analyst import batches\n"
+        "from dpglm.analyst.priors import NormalPrior\n"
+        "class Many:\n"
+        "    names = tuple(map(str, range(40)))\n"
+        "    def log_density(self, data, free):\n"
+        "        total = 0.0\n"
+        "        for k in range(1, 9):\n"
+        "            root = jnp.linalg.cholesky(data[0] + k * jnp.eye(40) + jnp.outer(free, free))\n"
+        "            total += jnp.sum(jnp.linalg.inv(root @ root.T) * k)\n"
+        "        return total\n"
+        "values, _ = batches.evaluate(Many(), (np.eye(40)[None],), np.ones((1, 64, 40)))\n"
+        "assert np.isfinite(values).all()\n"
+    )
+    environment = {**os.environ, "DPGLM_CACHE": "", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=240)

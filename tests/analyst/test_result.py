@@ -439,6 +439,10 @@ def diagnosed(**changes: Any) -> Fit:
                       release=released("y ~ age + g", "logistic", epsilon=9.0)), "looks of this release missed g[q]:"),
         (lambda: made(options={"noise_aware": False}), "these intervals are too narrow"),
         (lambda: diagnosed(r_hat=np.full(4, 1.2)), "the chains disagree; raise draws"),
+        (lambda: diagnosed(r_hat=np.full(4, 5.0)), "more draws will not help; look for a predictor that decides"),
+        (lambda: made(coefficients=np.array([0.0, 1.5, 0.0, 0.0])
+                      + np.array([0.1, 2.6, 0.1, 0.1]) * np.random.default_rng(0).normal(size=(4, 500, 4))),
+         "the release says little about age: the posterior is close to the prior"),
         (lambda: diagnosed(ess_tail=np.full(4, 120.0)), "only 120 effective draws"),
         (lambda: diagnosed(divergences=40), "40 divergent transitions"),
         (lambda: diagnosed(pareto_k=0.9, method="laplace"), "Pareto k = 0.90"),
@@ -461,6 +465,15 @@ def test_prior_and_release_disagree_by_what_a_normal_model_says() -> None:
     # g[q] and g[r]: 2 over sqrt(0.5^2 + 0.2^2) is 3.7; age: 1.9
     (message,) = (each for each in fit.warnings if each.startswith("prior and release disagree"))
     assert "about g[q], g[r], by 3.7 standard deviations" in message
+
+
+def test_a_posterior_that_is_the_prior_is_no_conflict() -> None:
+    """With nothing left of the prior's variance, a mean that moved by chance would be many deviations away."""
+    noise = np.random.default_rng(1).normal(size=(4, 2_000, 4))
+    fit = made(coefficients=np.array([0.0, 1.1, 0.0, 0.0]) + np.array([0.1, 2.53, 0.1, 0.1]) * noise)
+    assert not any("disagree" in message for message in fit.warnings)
+    far = made(coefficients=np.array([0.0, 20.0, 0.0, 0.0]) + np.array([0.1, 2.53, 0.1, 0.1]) * noise)
+    assert any("disagree about age, by more than 10" in message for message in far.warnings)
 
 
 def test_strong_effects_are_no_matter_where_rows_are_many_or_effects_weak() -> None:

@@ -264,3 +264,52 @@ def test_a_bug_in_a_later_look_says_nothing_about_rows(table, ledger, monkeypatc
 if __name__ == "__main__":
     sys.modules["dpglm.analyst.looks"] = given_looks()
     made(sys.argv[1], sys.argv[2], DiesAt(sys.argv[2], int(sys.argv[3]), kill=True), 3)
+
+
+def test_an_error_after_the_charge_says_that_the_budget_is_spent(table, ledger):
+    """A table that changes between stages is refused when its budget is gone: trying again would cost it again."""
+    streams = iter([table, table, table, table.iloc[:-1]])
+
+    def opened():
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(next(streams, table.iloc[:-1]))
+
+    with pytest.raises(dpglm.InputError, match=r"39 rows; its budget is spent \(ledger entry 2\), and another try"):
+        made(opened, ledger, OperatingSystemNoise(), stages=2)
+    assert len(ledger.entries()) == 2
+    with pytest.raises(dpglm.InputError) as refused:  # without a ledger nothing is spent
+        made(table.iloc[:-1], None, OperatingSystemNoise())
+    assert "budget" not in str(refused.value)
+
+
+def test_a_release_that_the_ledger_cannot_keep_is_handed_over(table, ledger, monkeypatch):
+    """It is paid for: an error here would lose it, and a second try would pay again."""
+
+    def full(*_):
+        raise dpglm.FileError("ledger", "t.ledger", "cannot be written: the disk is full", "free some space")
+
+    monkeypatch.setattr(dpglm.Ledger, "keep", full)
+    with pytest.warns(UserWarning, match="the disk is full: it keeps no copy of this release, whose budget is spent"):
+        release = made(table, ledger, OperatingSystemNoise())
+    assert release.ledger.entry == 1
+    assert len(ledger.entries()) == 1
+    assert not ledger.entries()[0].has_release
+
+
+def test_a_table_function_that_fails_later_quotes_nothing(table, ledger):
+    calls = []
+
+    def opened():
+        import pyarrow as pa
+
+        calls.append(1)
+        if len(calls) > 1:
+            raise ValueError("row 17: John Smith")
+        return pa.Table.from_pandas(table)
+
+    with pytest.raises(dpglm.InputError) as refused:
+        made(opened, ledger, OperatingSystemNoise(), stages=2)
+    assert "Smith" not in "".join(traceback.format_exception(refused.value))
+    assert "failed when it was called again" in str(refused.value)
+    assert len(ledger.entries()) == 0

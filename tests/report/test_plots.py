@@ -12,6 +12,7 @@ import pytest
 
 import dpglm
 from dpglm.errors import InputError
+from dpglm.report import plots
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -75,6 +76,12 @@ def test_privacy(make_fit: Any) -> None:
     np.testing.assert_allclose(without, 100 / fit.inflation[0])
     added = [bar.get_width() for bar in ax.containers[1]]
     np.testing.assert_allclose(np.add(without, added), 100)
+
+
+def test_long_names_leave_room_for_the_picture() -> None:
+    name = "household_income_in_thousands_a_year[between 10 and 20]"
+    assert plots._short(name) == "household_income…tween 10 and 20]"
+    assert plots._short("age") == "age"
 
 
 def test_dollar_signs_in_a_name_are_no_mathematics(make_fit: Any) -> None:

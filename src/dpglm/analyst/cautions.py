@@ -19,7 +19,7 @@ WANTED_ESS = 1_000
 _LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
 _PRIOR_SHARE = 0.8
-_CONFLICT, _FAR_APART = 3.0, 10  # standard deviations
+_CONFLICT, _FAR_APART, _WITHIN = 3.0, 10, 2.0  # standard deviations
 # Root mean square difference of a one-stage estimate from maximum likelihood, over that of the coefficients, without
 # noise: the largest seen on the tables of docs/real.md.
 _TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
@@ -86,7 +86,7 @@ def _prior_warnings(fit: Fit) -> list[str]:
     left = np.maximum(1 - share**2, 0.01)  # not zero where the posterior is the prior
     apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
     # A posterior as wide as the prior, and within it, is the prior's: what little moved it is not worth a conflict.
-    is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(draws.mean(axis=0)) < _CONFLICT * scales))
+    is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(draws.mean(axis=0)) < _WITHIN * scales))
     torn, weak = names[(apart > _CONFLICT) & ~is_prior], names[is_prior]
     messages = []
     if len(weak):

@@ -7,18 +7,17 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
+from dpglm.analyst.posteriors import fit_moments, fit_staged
 from dpglm.analyst.programs import loading_ahead, use_compilation_cache
 from dpglm.analyst.result import Fit, FitWarning
+from dpglm.analyst.sampler import Progress
 from dpglm.centring import only_of_moments
 from dpglm.errors import InputError
 from dpglm.release_file import Release
-
-if TYPE_CHECKING:
-    from dpglm.analyst.sampler import Progress
 
 METHODS = ("nuts", "laplace")
 _LEAST_DRAWS = 4  # for an effective sample size
@@ -130,9 +129,6 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     in_stages &= only_of_moments(groups[0][0].family, asked.options) is None
     models = [(release.family, release.design.coefficient_names) for release in groups[0]]
     with loading_ahead(models, len(groups), in_stages, asked.options, asked.method, asked.draws, asked.chains):
-        # Imported while other threads load programs: a tenth of the time of a small fit.
-        from dpglm.analyst.posteriors import fit_moments, fit_staged
-
         return fit_staged(groups, asked) if in_stages else fit_moments(groups, asked)
 
 
