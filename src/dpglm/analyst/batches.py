@@ -85,7 +85,7 @@ def at_points(
 
 
 def _points_together(points: int, rows: int) -> int:
-    """How many points a program may take at once: all on a GPU, and of an equal share of them each time."""
+    """How many points a program takes at once: all on a GPU; on a processor a number that divides theirs."""
     largest = max(1, _LARGEST_FACTORISATIONS // max(1, rows) ** 3)
     if _backend() != "cpu" or points <= largest:
         return points

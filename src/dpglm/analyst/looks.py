@@ -352,7 +352,8 @@ def expected_information(
     kappa = np.minimum(1.0, centring.score_bound / (largest * np.sqrt(squared)))
     if coefficients is None:
         kappa = np.minimum(kappa, centring.information_bound / np.maximum(weight * squared, 1e-300))
-    least = min(_LEAST_EXPECTED, float(np.trace(whitening @ known.error @ whitening.T)) / len(whitening))
+    error = float(np.trace(whitening @ known.error @ whitening.T)) / len(whitening)
+    least = min(_LEAST_EXPECTED, max(error, 1e-9))
     return _positive((z * (kappa * slope)[:, None]).T @ z / len(z), least)
 
 
