@@ -185,7 +185,9 @@ def process(code: str = PROCESS) -> str:
 
 def test_new_processes_find_lapack_and_do_not_disturb_each_other(folder: Path) -> None:
     started = [subprocess.Popen([sys.executable, "-c", PROCESS], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [one.communicate(timeout=120)[0] for one in started] == ["6.0 12.0 traced 1\n"] * 3
+    said = [one.communicate(timeout=120)[0] for one in started]
+    assert set(said) <= {"6.0 12.0 traced 0\n", "6.0 12.0 traced 1\n"}  # one that starts late finds what another made
+    assert "6.0 12.0 traced 1\n" in said
     assert process() == "6.0 12.0 traced 0\n"
     assert len(list(folder.iterdir())) == 1
 
