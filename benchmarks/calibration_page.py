@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -165,9 +166,10 @@ def _facts(records: Sequence[Record]) -> list[str]:
     settings = {
         f"seed {r['seed']}, {r['replications']} tables a cell, {r['draws']} draws; {r['sampler']}" for r in records
     }  # fmt: skip
-    former = sum("NumPyro" in r["sampler"] for r in records)
+    former = Counter(r["cell"]["family"] for r in records if "NumPyro" in r["sampler"])
     if former:
-        settings.add(f"{former} cells, those of counts and two others, are of the former sampler")
+        listed = ", ".join(f"{count} {family}" for family, count in former.most_common())
+        settings.add(f"of the former sampler, NumPyro's: {listed} cells")
     hours = sum(record["seconds"] for record in records) / 3600
     return ["", "## Facts", "", *(f"* {fact}" for fact in sorted(settings | machines)), f"* {hours:.2f} hours in all"]
 

@@ -3,7 +3,7 @@
     python benchmarks/rare_levels.py
 
 Staged releases by the rule, posteriors by NUTS. Writes benchmarks/results/rare_levels.json and docs/rare_levels.md.
-About twenty minutes on one core.
+About ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def released(frame: pd.DataFrame, family: str, epsilon: float, number: int) -> d
 
 
 def measure(family: str, rows: int, epsilon: float, rare: int) -> dict[str, float]:
-    """One cell: standardised errors, coverage of 95 % intervals and widths, of the rare level and of the others."""
+    """One cell: coverage of 95 % intervals and widths, of the rare level and of the others."""
     made = [released(rows_of(family, rows, rare, n), family, epsilon, n) for n in range(TABLES)]
     fits = dpglm.fit_many(made, draws=DRAWS, chains=CHAINS, seed=1)
     told = [fit.summary() for fit in fits]

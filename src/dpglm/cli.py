@@ -221,6 +221,7 @@ def release(
     For a table that Spark reads, add --engine spark.
     """
     import dpglm
+    from dpglm.custodian.ledger import COMPANIONS
 
     if (ledger is None) != no_ledger:
         rule = "give either --ledger or --no-ledger"
@@ -228,8 +229,6 @@ def release(
             "ledger", ledger and str(ledger), rule, "create one with `dpglm ledger init`, or say --no-ledger"
         )
     check_output(output, "a release", force)
-    from dpglm.custodian.ledger import COMPANIONS
-
     if ledger is not None and output.absolute() in {Path(f"{ledger.absolute()}{end}") for end in ("", *COMPANIONS)}:
         raise FileError("output", str(output), "is a file of the ledger", "choose another name")
     expect("table", Path(table), "a table")

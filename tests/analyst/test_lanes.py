@@ -235,7 +235,6 @@ def test_many_factorisations_at_a_time_do_not_wait_for_each_other() -> None:
     program = (
         "import numpy as np, jax.numpy as jnp\n"
         "from dpglm.analyst import batches\n"
-        "from dpglm.analyst.priors import NormalPrior\n"
         "class Many:\n"
         "    names = tuple(map(str, range(40)))\n"
         "    def log_density(self, data, free):\n"

@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import dpglm
+import rare_levels
 from dpglm.analyst import looks
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.fit import Asked
@@ -453,36 +454,10 @@ def test_the_slope_of_the_last_score_stays_positive_where_the_information_is_les
 # Levels with few rows, or none: the release says nothing of them, and everything of the others.
 
 
-def with_a_rare_level(rows, rare, family, seed):
-    rng = np.random.default_rng([seed, rows, rare])
-    dose, group = np.clip(rng.normal(3, 1, rows), 0, 6), rng.choice(["a", "b"], rows)
-    group[:rare] = "c"
-    u = -1 + 0.5 * dose + 0.5 * (group == "b") + 1.5 * (group == "c")
-    outcome = np.clip(u + rng.normal(size=rows), -10, 10)
-    if family == "logistic":
-        outcome = (rng.random(rows) < 1 / (1 + np.exp(-u))).astype(int)
-    return pd.DataFrame({"y": outcome, "dose": dose, "group": group})
-
-
-def rare_release(frame, family, epsilon, seed):
-    columns = {
-        "y": {"type": "binary", "levels": [0, 1], "fill": 0}
-        if family == "logistic"
-        else {"type": "numeric", "lower": -10, "upper": 10},
-        "dose": {"type": "numeric", "lower": 0, "upper": 6},
-        "group": {"type": "categorical", "levels": ["a", "b", "c"], "fill": "a"},
-    }
-    declared = {"dataset": {"name": f"rare{seed}", "rows": len(frame), "unit": "one row"}, "columns": columns}
-    return build_release(
-        frame, "y ~ dose + group", dpglm.Schema.from_dict(declared), family, epsilon, 1e-6, None, None, "auto", "full",
-        SeededNoise(seed), "auto",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("family", "epsilon"), [("linear", 1.0), ("logistic", 1.0), ("logistic", 100.0)])
 def test_a_level_without_rows_gets_its_prior_and_leaves_the_others_alone(family, epsilon):
     """Floors of the information that take no notice of its noise gave such levels sure and wrong effects."""
-    made = [rare_release(with_a_rare_level(200_000, 0, family, seed), family, epsilon, seed) for seed in range(3)]
+    made = [rare_levels.released(rare_levels.rows_of(family, 200_000, 0, n), family, epsilon, n) for n in range(3)]
     for fit in dpglm.fit_many(made, draws=250, chains=2, seed=1):
         told = fit.summary(units="scaled")
         others, rare = told.loc[["dose", "group[b]"]], told.loc["group[c]"]
@@ -497,9 +472,9 @@ def test_a_level_without_rows_gets_its_prior_and_leaves_the_others_alone(family,
 
 def test_a_budget_far_too_large_finds_the_estimate_of_the_rows():
     """Moments that are believed to the last digit sent the first look astray, and all others after it."""
-    frame = with_a_rare_level(20_000, 20, "logistic", 5)
+    frame = rare_levels.rows_of("logistic", 20_000, 20, 5)
     fit = fit_staged(
-        [(rare_release(frame, "logistic", 1_000.0, 5),)], Asked(None, "laplace", None, 1, 1, None, OPTIONS)
+        [(rare_levels.released(frame, "logistic", 1_000.0, 5),)], Asked(None, "laplace", None, 1, 1, None, OPTIONS)
     )[0]
     x = np.column_stack([np.ones(20_000), frame["dose"], frame["group"] == "b", frame["group"] == "c"]).astype(float)
     theta = np.zeros(4)
@@ -534,7 +509,7 @@ def test_a_direction_that_nobody_saw_tells_nothing():
 
 def test_a_weak_first_look_cannot_pull_far():
     weak = looks.FirstLook(np.array([0.3, 20.0]), np.diag([0.01, 7.0]), np.zeros((1, 2)), 1.0, 1.0)
-    precision, mean = looks._without_prior(weak, np.diag([0.16, 0.16]))
+    precision, mean = looks._without_prior(weak, np.array([2.5, 2.5]))
     np.testing.assert_allclose(precision[0, 0], 100 - 0.16)
     np.testing.assert_allclose(mean[0], 0.3 * 100 / (100 - 0.16))
     assert precision[1, 1] < 0.01

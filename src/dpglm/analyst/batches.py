@@ -18,6 +18,8 @@ import numpy.typing as npt
 from dpglm.analyst.lanes import OPTIONS, lanes
 from dpglm.analyst.programs import kept_program, threads, usable_cores
 
+jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+
 Floats = npt.NDArray[np.float64]
 Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, one entry a posterior
 

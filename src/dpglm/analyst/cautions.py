@@ -34,8 +34,8 @@ def cautions(fit: Fit) -> list[str]:
     messages = []
     diagnostics = fit.diagnostics
     if fit.method == "nuts":
-        if float(np.max(diagnostics.r_hat)) > _LARGEST_R_HAT:
-            largest = float(np.max(diagnostics.r_hat))
+        largest = float(np.max(diagnostics.r_hat))
+        if largest > _LARGEST_R_HAT:
             remedy = "the chains disagree; raise draws"
             if largest > _APART:
                 remedy = (
@@ -87,12 +87,13 @@ def _prior_warnings(fit: Fit) -> list[str]:
     apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
     # A posterior as wide as the prior, and within it, is the prior's: what little moved it is not worth a conflict.
     is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(draws.mean(axis=0)) < _WITHIN * scales))
-    torn, weak = names[(apart > _CONFLICT) & ~is_prior], names[is_prior]
+    is_torn = (apart > _CONFLICT) & ~is_prior
+    torn, weak = names[is_torn], names[is_prior]
     messages = []
     if len(weak):
         messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
     if len(torn):
-        farthest = apart[(apart > _CONFLICT) & ~is_prior].max()
+        farthest = apart[is_torn].max()
         number = f"{farthest:.1f}" if farthest < _FAR_APART else f"more than {_FAR_APART}"
         messages.append(
             f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"

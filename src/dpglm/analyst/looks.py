@@ -162,7 +162,7 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     """The first look as a statement about t: the prior taken out, the sampling error taken off."""
     design, rows = release.design, release.num_rows
     size = len(design.coefficient_names)
-    precision, mean = _without_prior(first, _prior_precision(design))
+    precision, mean = _without_prior(first, np.asarray(NormalPrior().scales(design.coefficient_names)))
     spread = first.spread if design.family.name != "logistic" else 1.0
     table = table_of(design, spread)
     information, weight = _predicted_information(table, first, design, first.coefficients)
@@ -186,19 +186,18 @@ def knowledge_of_first(release: Release, first: FirstLook) -> Knowledge:
     )
 
 
-def _without_prior(first: FirstLook, prior: Floats) -> tuple[Floats, Floats]:
-    """Precision and mean that the moments alone give the coefficients.
+def _without_prior(first: FirstLook, scales: Floats) -> tuple[Floats, Floats]:
+    """Precision and mean that the moments alone give the coefficients, whose normal prior has these scales.
 
     Where they say less than the prior they cannot pull far: a posterior that is as wide as the prior, and far from it,
     tells of a model that does not fit, not of a coefficient.
     """
-    root = np.sqrt(np.diag(prior))
-    values, vectors = np.linalg.eigh(np.linalg.inv(first.covariance) / np.outer(root, root))
+    values, vectors = np.linalg.eigh(np.linalg.inv(first.covariance) * np.outer(scales, scales))
     own = np.maximum(values - 1, _WEAKEST)
-    pull = values * (vectors.T @ (root * first.coefficients))
+    pull = values * (vectors.T @ (first.coefficients / scales))
     farthest = 3 * np.sqrt(own)
     pull = np.where(own < 1, np.clip(pull, -farthest, farthest), pull)
-    return root[:, None] * ((vectors * own) @ vectors.T) * root, (vectors @ (pull / own)) / root
+    return ((vectors * own) @ vectors.T) / np.outer(scales, scales), (vectors @ (pull / own)) * scales
 
 
 def next_centring(release: Release, known: Knowledge, mu: float) -> Centring:
@@ -470,10 +469,6 @@ def normal_points(dimension: int) -> Floats:
 
     uniform = Sobol(dimension, seed=1).random(_PREDICTED_ROWS)
     return np.asarray(ndtri(np.clip(uniform, 1e-9, 1 - 1e-9)))
-
-
-def _prior_precision(design: Design) -> Floats:
-    return np.diag(np.asarray(NormalPrior().scales(design.coefficient_names)) ** -2.0)
 
 
 def _offset_slope(design: Design) -> float:
