@@ -149,7 +149,7 @@ def command_line(release_file: Path, cache: Path) -> float:
     command = [
         sys.executable,
         "-m",
-        "dpglm.cli",
+        "dpglm",
         "fit",
         str(release_file),
         "--output",

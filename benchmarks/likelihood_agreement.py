@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpglm.analyst.likelihood import dense_log_likelihood, log_likelihood, prepare
+from dpglm.analyst.assemble import prepare
+from dpglm.analyst.likelihood import dense_log_likelihood, log_likelihood
 from dpglm.analyst.moments import statistics_covariance, statistics_mean
 from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.families import FAMILIES

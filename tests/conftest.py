@@ -1,8 +1,14 @@
-"""Hypothesis draws the same examples on every run, keeps no files, and is not hurried on a busy machine."""
+"""Hypothesis draws the same examples on every run, keeps no files, and is not hurried on a busy machine.
+
+JAX is in double precision also where a test uses it before the package does.
+"""
 
 from __future__ import annotations
 
 import hypothesis
 
+from dpglm.analyst.jax_later import started_by_us
+
 hypothesis.settings.register_profile("dpglm", derandomize=True, database=None, deadline=None, max_examples=100)
 hypothesis.settings.load_profile("dpglm")
+started_by_us()

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import dpglm
+from dpglm.__main__ import _load_ahead
+from dpglm.analyst import programs
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
 from dpglm.cli import _points, main
@@ -70,7 +72,7 @@ def test_a_release_is_not_written_over_a_file_of_the_ledger(end, folder, capsys)
 def test_a_closed_standard_output_is_no_mistake(folder):
     assert run(*LEDGER) == 0
     shown = subprocess.run(
-        f"{sys.executable} -m dpglm.cli ledger show p.ledger >&-",
+        f"{sys.executable} -m dpglm ledger show p.ledger >&-",
         shell=True,
         capture_output=True,
         cwd=folder,
@@ -112,7 +114,7 @@ def known_fit(releases, **options):
     return Fit(tuple(releases), draws, None, 0.5, np.full((2, 2), 1.5), health, NormalPrior(), options["method"], given)
 
 
-HEAVY = ("arviz", "formulaic", "matplotlib", "numpyro", "pandas", "pyarrow", "rich", "scipy.stats", "xarray")
+HEAVY = ("arviz", "jax", "formulaic", "matplotlib", "numpyro", "pandas", "pyarrow", "rich", "scipy.stats", "xarray")
 
 
 @pytest.mark.parametrize("stages", ["1", "3"])
@@ -130,12 +132,39 @@ def test_a_second_fit_is_the_same_and_imports_little(folder, monkeypatch, stages
         command = [sys.executable, "-c", code, "fit", "r.json", "--output", f"{number}.npz", "--draws", "100"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         text, modules = done.stdout.split(f"written to {number}.npz\n")
-        assert set(HEAVY).intersection(modules.split("\n")) == (made_once if number < 2 else set())
+        assert set(HEAVY).intersection(modules.split("\n")) == (made_once | {"jax"} if number < 2 else set())
         texts.append(text)
     assert texts[0] == texts[1] == texts[2]
     assert (folder / "0.npz").read_bytes() == (folder / "1.npz").read_bytes() == (folder / "2.npz").read_bytes()
     kept = {path.name.split("-")[0] for path in (folder / "kept" / "programs").iterdir()}
     assert kept >= {"transitions", "loading_ahead", "of_draws" if stages == "1" else "normal_points"}
+
+
+def test_programs_are_loaded_while_the_command_is_read(folder, monkeypatch):
+    """The shell's command gives what the function gives; a thread of its own guesses what will be fitted."""
+    assert run(*RELEASE, *BUDGET, "--stages", "1", "--no-ledger", "--output", "r.json") == 0
+    monkeypatch.setenv("DPGLM_CACHE", str(folder / "kept"))
+    options = ("--draws", "100", "--force", "--output")
+    assert run("fit", "r.json", *options, "0.npz") == 0
+    for number in (1, 2):
+        command = [sys.executable, "-m", "dpglm", "fit", "r.json", *options, f"{number}.npz"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith(f"written to {number}.npz\n")
+        assert (folder / f"{number}.npz").read_bytes() == (folder / "0.npz").read_bytes()
+    guessed = []
+    monkeypatch.setattr(programs, "load_for", guessed.append)
+    (folder / "broken.json").write_text('{"regression"')
+    (folder / "other.json").write_text('{"regression": []}')
+    (folder / "huge.json").write_text(" " * 10_000_001)
+    os.mkfifo(folder / "pipe.json")
+    for arguments in (
+        ["r.json", "--output", "0.npz", "--seed", "3"], ["--quiet", "r.json", "r.json"], ["broken.json", "r.json"],
+        ["other.json"], ["huge.json"], ["pipe.json"], [".", "missing.json", "\0.json"], [],
+    ):  # fmt: skip
+        _load_ahead(arguments)
+    kind = ("logistic", "sick ~ age", 1)
+    assert guessed == [[kind], [kind, kind]]
 
 
 def test_both_jobs_in_silence_and_in_json(folder, capsys, monkeypatch):
@@ -235,7 +264,7 @@ def test_every_help_has_an_example(command, capsys, monkeypatch):
 def test_the_shell_completes(words, expected):
     position = str(len(words.split(" ")) - 1)
     environment = {**os.environ, "_DPGLM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
-    done = subprocess.run([sys.executable, "-m", "dpglm.cli"], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "dpglm"], env=environment, capture_output=True, text=True)
     assert set(done.stdout.split()) == expected
     assert done.stderr == ""
 

@@ -331,7 +331,7 @@ def test_control_c_in_a_real_process(folder: Path, tmp_path: Path) -> None:
     """The process waits for the other end of a pipe in place of a release; then it is interrupted."""
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "dpglm.cli", "fit", str(pipe), "--output", str(tmp_path / "new.npz")]
+    command = [sys.executable, "-m", "dpglm", "fit", str(pipe), "--output", str(tmp_path / "new.npz")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with pipe.open("w"):  # opens once the process reads
         process.send_signal(signal.SIGINT)
@@ -344,7 +344,7 @@ def test_control_c_in_a_real_process(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["ledger", "show", "p.ledger"], ["--help"]])
 def test_a_full_standard_output(folder: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "dpglm.cli", *arguments]
+        command = [sys.executable, "-m", "dpglm", *arguments]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == (
@@ -355,9 +355,9 @@ def test_a_full_standard_output(folder: Path, arguments: list[str]) -> None:
 def test_stopping_does_not_wait_for_threads_at_work() -> None:
     """A thread that compiles cannot be stopped, and crashes if Python ends under it."""
     code = (
-        "import sys, threading, time; from dpglm import cli\n"
+        "import sys, threading, time; from dpglm import cli, __main__\n"
         "def stop(**_): raise KeyboardInterrupt\n"
-        "cli.app = stop; threading.Thread(target=time.sleep, args=(300,)).start(); cli.program()"
+        "cli.app = stop; threading.Thread(target=time.sleep, args=(300,)).start(); __main__.program()"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (130, "stopped: no output file was written\n")

@@ -101,6 +101,12 @@ def test_importing_is_quick():
     assert min(times) < 0.3
 
 
+def test_no_module_that_a_fit_imports_imports_jax():
+    """Nor when the user asks for what needs none of it; programs from files run without (test_cli.py)."""
+    code = "import sys, dpglm; dpglm.fit, dpglm.load_fit, dpglm.NormalPrior(2.0); print('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_every_public_name_resolves():
     for name in dpglm.__all__:
         assert getattr(dpglm, name) is not None

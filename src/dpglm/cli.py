@@ -5,9 +5,7 @@ Results go to standard output, errors and progress to standard error. The help t
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -53,7 +51,7 @@ Exit codes:
 With 1, 2, 3 and 130 comes one line on standard error that says what to do.
 """
 
-_STOPPED = 130
+STOPPED = 130
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", no_args_is_help=False)
 app.add_typer(ledger_app, name="ledger")
 
@@ -251,7 +249,7 @@ def release(
             )  # fmt: skip
     except KeyboardInterrupt:
         account = "" if ledger is None else f"; `dpglm ledger show {ledger}` says whether its budget was spent"
-        _fail(f"stopped: no release was written{account}", _STOPPED)
+        _fail(f"stopped: no release was written{account}", STOPPED)
     try:
         made.save(output)
     except FileError as error:
@@ -384,29 +382,16 @@ def _points(given: list[str] | None, fitted: Any) -> dict[str, str]:
     return points
 
 
-def program() -> None:
-    """What the shell calls."""
-    try:
-        main()
-    except SystemExit as end:
-        if end.code == _STOPPED:  # threads that still compile would crash as Python ends under them
-            sys.stderr.flush()
-            os._exit(_STOPPED)
-        raise
-
-
 def main(arguments: list[str] | None = None) -> None:
     """A command: one line on standard error and a non-zero exit for every mistake."""
     warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
-    gc.set_threshold(100_000)  # imports make many objects, and none of them is garbage
-    atexit.register(gc.freeze)  # nor need Python look for garbage in them as it ends
     if sys.stdout is None:  # closed by the shell: there is nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code: Any = app(args=given or ["--help"], prog_name="dpglm", standalone_mode=False)
         sys.stdout.flush()
-        if code == _STOPPED:  # typer turns Ctrl-C into this code
+        if code == STOPPED:  # typer turns Ctrl-C into this code
             raise KeyboardInterrupt
     except DpglmError as error:
         _fail(str(error), 1)
@@ -415,7 +400,7 @@ def main(arguments: list[str] | None = None) -> None:
         where = context.command_path if context is not None else "dpglm"
         _fail(f"{where}: {error.format_message()} (see {where} --help)", 2)
     except (typer.Abort, KeyboardInterrupt):
-        _fail("stopped: no output file was written", _STOPPED)
+        _fail("stopped: no output file was written", STOPPED)
     except OSError as error:  # a full or closed standard output, mostly: dpglm's own files raise its own errors
         _close_output()
         name, value = ("output", "standard output") if error.filename is None else ("file", str(error.filename))
@@ -436,7 +421,3 @@ def _close_output() -> None:
 def _fail(message: str, code: int) -> NoReturn:
     sys.stderr.write(" ".join(message.split("\n")) + "\n")
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    program()

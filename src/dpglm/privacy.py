@@ -24,6 +24,7 @@ DISCRETE_SHARE = 1e-4
 SMALLEST_GRID_NOISE = 2.0**10
 MOST_COORDINATES = 2**16
 _FAR, _SMALL_MU = 5.0, 1e-3  # where delta is near one, and where a derivative stands for a difference
+_FRACTION_FROM, _FRACTION_TERMS = 3.0, 60  # at 3 the fraction is good to 2e-17
 
 
 @dataclass(frozen=True)
@@ -97,23 +98,34 @@ def delta_of(mu: float, epsilon: float) -> float:
     For small mu the difference is taken as -mu M'(epsilon/mu) = mu (1 - x M(x)), x = epsilon/mu, which is too small by
     a factor between 1 and 1 + mu^2 / 11. Nothing cancels by more than five digits, so 1e-9 covers all rounding.
     """
-    from scipy.special import erfcx, ndtr
-
-    def mills(x: float) -> float:
-        return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
-
     if mu == 0:
         return 0.0
     middle = epsilon / mu
     a = mu / 2 - middle
     density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
     if a > _FAR:
-        found = float(ndtr(a)) - density * mills(mu - a)
+        found = math.erfc(-a / math.sqrt(2)) / 2 - density * mills(mu - a)
     elif mu < _SMALL_MU:
         found = density * mu * (1 - middle * mills(middle)) * (1 + mu * mu / 11)
     else:
         found = density * (mills(-a) - mills(mu - a))
     return min(found * (1 + 1e-9), 1.0)
+
+
+def mills(x: float) -> float:
+    """Mills' ratio Phi(-x)/phi(x) to rounding, for x above -37: by erfc, and further out by Laplace's fraction.
+
+    From SciPy's erfcx it would take a tenth of a second, to import it.
+
+    >>> round(mills(0.0) ** 2 * 2, 12) == round(math.pi, 12)
+    True
+    """
+    if x < _FRACTION_FROM:
+        return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))
+    below = x
+    for term in range(_FRACTION_TERMS, 0, -1):
+        below = x + term / below
+    return 1 / below
 
 
 def mu_of(epsilon: float, delta: float) -> float:

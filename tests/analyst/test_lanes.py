@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from dpglm.analyst import batches, modes, sampler
+from dpglm.analyst.assemble import prepare
+from dpglm.analyst.batches import OPTIONS
 from dpglm.analyst.eigenbasis import eigenframe
-from dpglm.analyst.lanes import OPTIONS, lanes
-from dpglm.analyst.likelihood import prepare
+from dpglm.analyst.lanes import lanes
 from dpglm.analyst.model import ModelShape, TableData, TableShape
 from dpglm.analyst.outcomes import outcome_of
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
@@ -203,7 +204,7 @@ def test_what_runs_in_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not batches.runs_in_lanes(replace(small, moments="numeric"), 100)
     counts = replace(small.tables[0], outcome=outcome_of("poisson", None, (0, 10)))
     assert not batches.runs_in_lanes(replace(small, tables=(counts,)), 100)
-    monkeypatch.setattr(sampler.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(batches, "_backend", lambda: "gpu")
     assert not batches.runs_in_lanes(small, 100)
 
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpglm.analyst.likelihood import dense_log_likelihood, log_likelihood, prepare
+from dpglm.analyst.assemble import prepare
+from dpglm.analyst.likelihood import dense_log_likelihood, log_likelihood
 from dpglm.blocks import BlockShape
 from dpglm.errors import InputError
 from dpglm.families import FAMILIES

@@ -13,7 +13,8 @@ import pytest
 from numpyro.distributions.transforms import CorrCholeskyTransform
 from scipy import stats
 
-from dpglm.analyst.likelihood import dense_log_likelihood, prepare
+from dpglm.analyst.assemble import prepare
+from dpglm.analyst.likelihood import dense_log_likelihood
 from dpglm.analyst.model import (
     ModelShape,
     TableData,

@@ -123,11 +123,13 @@ def test_other_surroundings_have_other_files(folder: Path, monkeypatch: pytest.M
 
 
 def test_surroundings_name_source_versions_settings_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = programs.surroundings.__wrapped__
+    here = programs.surroundings
     before = here()
     assert here() == before
     assert jax.__version__ in before
-    assert "jax_default_matmul_precision" in before
+    with jax.default_matmul_precision("highest"):
+        assert here() != before
+    assert here() == before
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     assert here() != before
     monkeypatch.delenv("XLA_FLAGS")
@@ -154,6 +156,20 @@ def test_a_program_that_reads_back_wrong_is_left_to_jax(folder: Path, monkeypatc
     assert programs._read(file) == programs._NOT_KEPT
 
 
+@pytest.mark.parametrize("name", ["to_bytes", "from_bytes"])
+def test_programs_are_left_to_jax_where_jaxlib_is_not_as_expected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise AttributeError(name)
+
+    monkeypatch.setattr(programs.executables, name, missing)
+    check(1)
+    (file,) = folder.iterdir()
+    assert programs._read(file) == programs._NOT_KEPT
+    check(1)
+
+
 def test_programs_that_jax_read_from_its_own_cache_are_kept_too(folder: Path, tmp_path: Path) -> None:
     """What JAX reads from its cache cannot be written again."""
     code = f"import jax; jax.config.update('jax_compilation_cache_dir', {str(tmp_path / 'jax')!r})\n{PROCESS}"
@@ -163,6 +179,40 @@ def test_programs_that_jax_read_from_its_own_cache_are_kept_too(folder: Path, tm
         file.unlink()
     for expected in ("traced 1", "traced 0"):
         assert expected in process(code)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("pass", "traced 0 False"),
+        ("import jax", "traced 1 True"),
+        ("import jax; jax.config.update('jax_default_prng_impl', 'rbg')", "traced 1 True"),
+        ("import os; os.environ['JAX_ENABLE_CHECKS'] = 'true'", "traced 1 True"),
+        ("import os; os.environ['JAX_LOGGING_LEVEL'] = 'ERROR'", "traced 0 False"),
+        ("from dpglm.analyst.jax_later import jax; jax.Array", "traced 0 True"),
+        (
+            "from dpglm.analyst.jax_later import jax; jax.config.update('jax_numpy_rank_promotion', 'raise')",
+            "traced 1 True",
+        ),
+    ],
+)
+def test_processes_share_programs_whose_settings_are_the_same(folder: Path, first: str, expected: str) -> None:
+    """One that never imports JAX has those of the environment."""
+    code = """
+from dpglm.analyst.jax_later import jnp
+from dpglm.analyst.programs import kept_program
+traced = []
+@kept_program
+def program(times, matrix):
+    traced.append(1)
+    return times * jnp.linalg.cholesky(matrix)[0, 0]
+import sys, numpy as np
+assert program(2, np.diag([4.0, 9.0])) == 4
+print("traced", len(traced), "jax" in sys.modules)
+"""
+    assert process(code) == "traced 1 True\n"
+    assert process(f"{first}\n{code}") == f"{expected}\n"
+    assert process(f"{first}\n{code}").startswith("traced 0")
 
 
 PROCESS = """
@@ -232,6 +282,32 @@ def test_a_fit_that_takes_another_program_adds_it(new_process: Callable[[], list
             for times in range(1, many + 1):
                 check(int(times == many), times=times)
         assert sum(name != "MainThread" for name in threads) == many - 1
+
+
+def test_what_a_fit_does_not_take_is_not_loaded_for_the_next(
+    folder: Path, new_process: Callable[[], list[str]]
+) -> None:
+    for times, tracings, loaded in ((1, 1, 0), (1, 0, 1), (3, 1, 1), (3, 0, 1), (1, 0, 1)):
+        threads = new_process()
+        with loading_ahead("a fit"):
+            check(tracings, times=times)
+        assert sum(name != "MainThread" for name in threads) == loaded
+        assert not programs._ahead
+
+
+def test_programs_are_loaded_before_the_fit_is_asked_for(new_process: Callable[[], list[str]]) -> None:
+    kinds = [("linear", "y ~ x", 3)]
+    for elsewhere in (0, 1):
+        threads = new_process()
+        programs.load_for(kinds)
+        programs.load_for(kinds)
+        with loading_ahead(*programs.kind_of(1, kinds)):
+            check(1 - elsewhere)
+        assert sum(name != "MainThread" for name in threads) == elsewhere
+    new_process()
+    programs.load_for([("linear", "y ~ x", 1)])
+    programs.load_for(kinds * 2)
+    assert not programs._ahead
 
 
 def test_what_cannot_be_loaded_ahead_is_made_anew(folder: Path, new_process: Callable[[], list[str]]) -> None:

@@ -352,7 +352,7 @@ def test_pieces_cover_every_posterior_and_have_one_length(posteriors: int, monke
     assert len(pieces) == -(-posteriors // 64)
     assert {i for piece in pieces for i in range(piece.start, piece.stop)} == set(range(posteriors))
     assert all(later.start <= piece.stop for piece, later in pairwise(pieces))
-    monkeypatch.setattr(batches.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(batches, "_backend", lambda: "gpu")
     assert batches._pieces(posteriors) == [slice(0, posteriors)]
 
 

@@ -438,7 +438,7 @@ def test_mistakes_at_the_command_line(
 
 def test_without_java_or_pyspark_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": "/nowhere"}
-    asked = [sys.executable, "-m", "dpglm.cli", *command(tmp_path / "t", tmp_path / "r.json", "--engine", "spark")]
+    asked = [sys.executable, "-m", "dpglm", *command(tmp_path / "t", tmp_path / "r.json", "--engine", "spark")]
     done = subprocess.run(asked, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("engine = spark: cannot be started; check with `java -version`")

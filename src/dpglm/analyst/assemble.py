@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.likelihood import prepare
 from dpglm.analyst.model import ModelShape, TableData, TableShape, initial_point
 from dpglm.analyst.outcomes import METHODS, outcome_of
 from dpglm.analyst.priors import prior_of
+from dpglm.analyst.trees import mapped
 from dpglm.blocks import BlockShape
 from dpglm.errors import InputError
 from dpglm.formula import DesignColumn
@@ -52,6 +51,27 @@ def assemble(
     return model, tuple(data)
 
 
+def prepare(blocks: Sequence[BlockShape], dimension: int, plain_sums: Sequence[npt.ArrayLike]) -> tuple[Any, ...]:
+    """Released sums of plain monomials, one array per block in BlockShape's order, as symmetric tensors.
+
+    A block of degree 0, 1 or 2 becomes an array of shape (), (d,) or (d, d): what both likelihoods take.
+
+    >>> prepare((BlockShape(0, 2),), 2, [[1.0, 2.0, 3.0]])[0].tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    tensors = []
+    for block, plain in zip(blocks, plain_sums, strict=True):
+        values = np.asarray(plain, dtype=np.float64).reshape(-1)
+        if values.shape != (block.size(dimension),):
+            rule = f"block ({block.y_power}, {block.degree}) has {block.size(dimension)} sums"
+            raise InputError("plain_sums", values.shape, rule, "pass one number for each monomial")
+        tensor = np.empty((dimension,) * block.degree)
+        for monomial, value in zip(block.monomials(dimension), values, strict=True):
+            tensor[monomial] = tensor[monomial[::-1]] = value
+        tensors.append(tensor)
+    return tuple(tensors)
+
+
 def by_dataset(releases: Sequence[Release]) -> list[list[Release]]:
     """The releases of each dataset, in the order in which datasets first come."""
     found: dict[str, list[Release]] = {}
@@ -62,8 +82,7 @@ def by_dataset(releases: Sequence[Release]) -> list[list[Release]]:
 
 def stacked(data: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Several releases of one shape, along a new leading axis."""
-    together = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
-    return tuple(jax.device_put(together))
+    return tuple(mapped(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data))
 
 
 def starts(shape: ModelShape, data: Sequence[tuple[TableData, ...]]) -> Floats:

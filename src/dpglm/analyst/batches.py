@@ -10,19 +10,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.lanes import OPTIONS, lanes
+from dpglm.analyst.executables import one_processor_only
+from dpglm.analyst.jax_later import jax, jnp, transformed
 from dpglm.analyst.programs import kept_program, threads, usable_cores
-
-jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+from dpglm.analyst.trees import leaves, mapped
 
 Floats = npt.NDArray[np.float64]
 Data = tuple[Any, ...]  # one entry a table; every array with a leading axis, one entry a posterior
 
+# Of a compiler of lanes: barriers stay; all of a call runs in one thread, so that several calls can run at once; and
+# vectors are as long as the processor has them.
+OPTIONS: dict[str, str | bool | int] = {
+    "xla_disable_hlo_passes": "cse_barrier_expander,cpu-parallel-task-assigner",
+    "xla_cpu_multi_thread_eigen": False,
+    "xla_cpu_prefer_vector_width": 512,
+}
 _BATCH = 32  # points of each posterior in one call
 _LARGEST_BATCH = {"cpu": 256, "gpu": 16384}  # points of all posteriors in one call; see _pieces
 _LARGEST_PIECE = 64  # posteriors in one call on a processor
@@ -47,7 +52,7 @@ class Model(Protocol):
         ...
 
 
-@partial(jax.jit, static_argnums=0)
+@transformed("jit", static_argnums=0)
 def value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
     """Of the log density at one point: a program of its own, so that all that are built on it share one tracing."""
     return jax.value_and_grad(partial(shape.log_density, data))(point)
@@ -62,6 +67,8 @@ def at_points(
     """
     posteriors = len(jax.tree.leaves(arrays)[0])
     if in_lanes:
+        from dpglm.analyst.lanes import lanes
+
         return partial(lanes(one), *posteriors_last(arrays, points))
     shared, each = (None,) * len(arrays), (0,) * len(arrays)
     nested = jax.vmap(jax.vmap(one, (*shared, -1), -1), (*each, -2), -2)
@@ -146,20 +153,20 @@ def in_pieces(program: Callable[..., Any], arrays: tuple[Any, ...], in_lanes: bo
     In lanes one piece runs on each core. Others run one after the other: with LAPACK in two calls at a time XLA's
     threads can wait for each other forever (seen with jaxlib 0.10 on two cores), and in lanes nothing calls it.
     """
-    arrays = jax.tree.map(np.asarray, arrays)
-    posteriors = len(jax.tree.leaves(arrays)[0])
+    arrays = mapped(np.asarray, arrays)
+    posteriors = len(leaves(arrays)[0])
     pieces = _pieces(posteriors, in_lanes)
 
     def run(piece: slice) -> Any:
-        return jax.tree.map(np.asarray, program(*jax.tree.map(lambda array: array[piece], arrays)))
+        return mapped(np.asarray, program(*mapped(lambda array: array[piece], arrays)))
 
     if in_lanes and len(pieces) > 1:
         made = list(threads(usable_cores()).map(run, pieces))
     else:
         made = [run(piece) for piece in pieces]
     overlap = len(pieces) * pieces[0].stop - posteriors
-    made[-1] = jax.tree.map(lambda array: array[overlap:], made[-1])
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *made)
+    made[-1] = mapped(lambda array: array[overlap:], made[-1])
+    return mapped(lambda *parts: np.concatenate(parts), *made)
 
 
 def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
@@ -182,4 +189,4 @@ def _pieces(posteriors: int, in_lanes: bool = False) -> list[slice]:
 
 
 def _backend() -> str:
-    return "cpu" if jax.default_backend() == "cpu" else "gpu"
+    return "cpu" if one_processor_only() or jax.default_backend() == "cpu" else "gpu"

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.programs import threads, usable_cores
+from dpglm.analyst.programs import kept_array, threads, usable_cores
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,11 +48,21 @@ def _halves(draws: Floats) -> Floats:
 
 def _normal_scores(draws: Floats) -> Floats:
     """Ranks among all draws of a coefficient, as quantiles of a normal distribution."""
+    flat = draws.reshape(-1, draws.shape[-1])
+    scores = _scores(len(flat))
+    columns = []
+    for column in flat.T:
+        halves = 2 * _ranks(column) - 2
+        columns.append(np.where(np.isnan(halves), np.nan, scores[np.nan_to_num(halves).astype(np.int64)]))
+    return np.stack(columns, axis=1).reshape(draws.shape)
+
+
+@kept_array  # SciPy's import takes longer
+def _scores(count: int) -> Floats:
+    """Of the ranks 1, 1.5, 2, ... among so many."""
     from scipy.special import ndtri
 
-    flat = draws.reshape(-1, draws.shape[-1])
-    ranks = np.stack([_ranks(column) for column in flat.T], axis=1)
-    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+    return np.asarray(ndtri((np.arange(2 * count - 1) / 2 + 1 - 0.375) / (count + 0.25)))
 
 
 def _ranks(values: Floats) -> Floats:

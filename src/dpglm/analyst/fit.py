@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import jax
-
 from dpglm.analyst.posteriors import fit_moments, fit_staged
-from dpglm.analyst.programs import loading_ahead, use_compilation_cache
+from dpglm.analyst.programs import kind_of, loading_ahead
 from dpglm.analyst.result import Fit, FitWarning
 from dpglm.analyst.sampler import Progress
 from dpglm.centring import only_of_moments
@@ -120,15 +118,15 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     """One posterior a group of releases, all of one shape, in one batch."""
     for group in groups or [()]:
         _check(group, asked)
-    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+    started = sys.modules.get("jax")
+    if started is not None and not started.config.jax_enable_x64:
         raise InputError(
             "jax_enable_x64", False, "single precision loses what the sums tell", "leave JAX's double precision on"
         )
-    use_compilation_cache()
     in_stages = any(len(release.stages) > 1 for group in groups for release in group)
     in_stages &= only_of_moments(groups[0][0].family, asked.options) is None
-    models = [(release.family, release.design.coefficient_names) for release in groups[0]]
-    with loading_ahead(models, len(groups), in_stages, asked.options, asked.method, asked.draws, asked.chains):
+    kinds = [(release.family, release.formula, len(release.stages)) for release in groups[0]]
+    with loading_ahead(*kind_of(len(groups), kinds)):
         return fit_staged(groups, asked) if in_stages else fit_moments(groups, asked)
 
 

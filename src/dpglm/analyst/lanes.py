@@ -8,7 +8,7 @@ no rule here, one equation is left to ``jax.vmap``.
 
 XLA would fuse all of these and compute shared parts again and again. So a value that is read more than once is settled:
 computed and stored, behind a ``lax.optimization_barrier``. On a processor barriers last only if the program is compiled
-with ``OPTIONS``. Without them it is the same program, but slow.
+with ``batches.OPTIONS``. Without them it is the same program, but slow.
 """
 
 from __future__ import annotations
@@ -26,13 +26,6 @@ from jax.extend import core
 
 from dpglm.analyst.small_factors import cholesky, eigh, hold, solve_lower, total
 
-# Barriers stay; all of a call runs in one thread, so that several calls can run at once; and vectors are as long as the
-# processor has them.
-OPTIONS: dict[str, str | bool | int] = {
-    "xla_disable_hlo_passes": "cse_barrier_expander,cpu-parallel-task-assigner",
-    "xla_cpu_multi_thread_eigen": False,
-    "xla_cpu_prefer_vector_width": 512,
-}
 _LARGEST_FACTOR = 40  # rows of a matrix that is factored here
 
 

@@ -26,7 +26,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 
 from dpglm.analyst.eigenbasis import (
@@ -46,27 +45,6 @@ from dpglm.blocks import BlockShape
 from dpglm.errors import InputError
 
 Observed = tuple[Any, ...]  # NumPy's or JAX's arrays
-
-
-def prepare(blocks: Sequence[BlockShape], dimension: int, plain_sums: Sequence[npt.ArrayLike]) -> Observed:
-    """Released sums of plain monomials, one array per block in BlockShape's order, as symmetric tensors.
-
-    A block of degree 0, 1 or 2 becomes an array of shape (), (d,) or (d, d): what both likelihoods take.
-
-    >>> prepare((BlockShape(0, 2),), 2, [[1.0, 2.0, 3.0]])[0].tolist()
-    [[1.0, 2.0], [2.0, 3.0]]
-    """
-    tensors = []
-    for block, plain in zip(blocks, plain_sums, strict=True):
-        values = np.asarray(plain, dtype=np.float64).reshape(-1)
-        if values.shape != (block.size(dimension),):
-            rule = f"block ({block.y_power}, {block.degree}) has {block.size(dimension)} sums"
-            raise InputError("plain_sums", values.shape, rule, "pass one number for each monomial")
-        tensor = np.empty((dimension,) * block.degree)
-        for monomial, value in zip(block.monomials(dimension), values, strict=True):
-            tensor[monomial] = tensor[monomial[::-1]] = value
-        tensors.append(tensor)
-    return tuple(tensors)
 
 
 def dense_log_likelihood(
@@ -109,7 +87,7 @@ def log_likelihood(
 
     Args:
         blocks: any of (q, 0), (q, 1) with q up to 2, and (0, 2), (1, 2); static under jit.
-        observed: what ``prepare`` returns.
+        observed: what ``assemble.prepare`` returns.
         num_rows: N.
         noise_stddevs: one per block, on isometric coordinates (a plain off-diagonal product has stddev / sqrt(2)).
         mean, covariance, w: of the predictors, (d,), (d, d) and covariance @ beta; None is a mean of zero, and faster.

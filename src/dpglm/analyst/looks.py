@@ -24,7 +24,7 @@ from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.priors import NormalPrior
-from dpglm.analyst.programs import kept_array, kept_program, use_compilation_cache
+from dpglm.analyst.programs import kept_array, kept_program
 from dpglm.centring import Centring, ResidualTable, residual_table
 from dpglm.formula import Design
 from dpglm.release_file import Release, Stage
@@ -120,7 +120,6 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
 
     Several releases of one dataset, as a tuple, are one look: their noisy sums together.
     """
-    use_compilation_cache()
     groups = [(each,) if isinstance(each, Release) else each for each in releases]
     options = {"link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True}
     assembled = [assemble(group, **options) for group in groups]  # type: ignore[arg-type]

@@ -13,21 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.likelihood import log_likelihood
-from dpglm.analyst.oracle import numeric_moments
+from dpglm.analyst.jax_later import jax, jnp, transformed
 from dpglm.analyst.outcomes import Outcome, outcome_integrals
 from dpglm.analyst.priors import NormalPrior, Prior, SphericalPrior
 from dpglm.blocks import BlockShape
 
-Array = jax.Array
+if TYPE_CHECKING:
+    from jax import Array
 
 # log(spread - 1) of counts and log(spread) of a linear outcome: normal with these means and standard deviations.
 _LOG_SPREAD_PRIOR = {"poisson": (0.0, 1.5), "linear": (-2.3, 1.5)}
@@ -137,6 +134,8 @@ def _table_log_likelihood(
     intercept, slopes = table_coefficients(table, data, parameters.coefficients)
     spread = parameters.spread * data.spread_scale
     if shape.moments == "numeric":
+        from dpglm.analyst.oracle import numeric_moments
+
         mean, covariance = numeric_moments(
             table.blocks, intercept, slopes, its.mean, its.covariance, table.outcome, spread,
             points=_NUMERIC_POINTS, clamp_to_box=True,
@@ -147,6 +146,8 @@ def _table_log_likelihood(
     integrals = outcome_integrals(
         table.outcome, intercept + its.mean @ slopes, slopes @ w, spread, table.largest_q, method=shape.moments
     )
+    from dpglm.analyst.likelihood import log_likelihood
+
     mean_or_none = None if table.zero_mean else its.mean
     return log_likelihood(
         table.blocks, data.observed, data.num_rows, data.noise_stddevs, mean_or_none, its.covariance, w, integrals
@@ -154,7 +155,7 @@ def _table_log_likelihood(
 
 
 def isometric(table: TableShape, observed: tuple[Array, ...]) -> Array:
-    """Observed blocks, as ``likelihood.prepare`` lays them out, as one vector in isometric coordinates."""
+    """Observed blocks, as ``assemble.prepare`` lays them out, as one vector in isometric coordinates."""
     parts = []
     for block, value in zip(table.blocks, observed, strict=True):
         plain = value[np.triu_indices(table.dimension)] if block.degree == 2 else jnp.ravel(value)
@@ -276,7 +277,7 @@ def _correlation_factor(free: Array, d: int) -> tuple[Array, Array]:
     return factor * (below + jnp.eye(d)), log_jacobian + 0.5 * jnp.sum(exponents * log_left)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+@transformed("custom_vjp", nondiff_argnums=(1,))
 def _strict_lower_triangle(free: Array, d: int) -> Array:
     """The numbers row by row below the diagonal of a matrix of zeros.
 

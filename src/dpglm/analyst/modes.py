@@ -89,14 +89,12 @@ def inverse_roots(precision: Floats, any_root: bool = False) -> tuple[Floats, np
     will do, and for large matrices, Cholesky's way is tried first, which takes a tenth of the time.
     """
     if any_root or precision.shape[1] > _LARGEST_FOR_EIGENVECTORS:
-        from scipy.linalg.lapack import dtrtri
-
         try:
-            inverses = [dtrtri(root, lower=1)[0] for root in np.linalg.cholesky(precision)]
+            inverses = np.linalg.inv(np.linalg.cholesky(precision))
         except np.linalg.LinAlgError:
             pass
         else:
-            return np.stack(inverses).transpose(0, 2, 1), np.ones(len(precision), dtype=bool)
+            return inverses.transpose(0, 2, 1), np.ones(len(precision), dtype=bool)
     eigenvalues, vectors = np.linalg.eigh(precision)
     convex = eigenvalues[:, 0] > 0
     floor = np.maximum(1e-2, 1e-12 * eigenvalues[:, -1:])

@@ -16,18 +16,19 @@ arguments; sampler.py adapts them between calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-import jax
-import jax.numpy as jnp
-from jax import Array, lax
+from dpglm.analyst.jax_later import jax, jnp, lax
+
+if TYPE_CHECKING:
+    from jax import Array
 
 T = TypeVar("T")
 
 LARGEST_DEPTH = 8
 _LARGEST_ENERGY_ERROR = 1000.0
 
-Potential = Callable[[Array], tuple[Array, Array]]  # energies and gradients at positions
+Potential = Callable[[Any], tuple[Any, Any]]  # energies and gradients at positions
 
 
 class Point(NamedTuple):

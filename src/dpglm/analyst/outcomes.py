@@ -19,25 +19,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.custom_derivatives import SymbolicZero
-from jax.scipy.special import erf, ndtr
 
+from dpglm.analyst.jax_later import jax, jnp, special, transformed
 from dpglm.analyst.smoothing import SmoothingPlan, normal_derivatives, smoothed
 from dpglm.errors import InputError
 from dpglm.families import LARGEST_COUNT
 
-jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+if TYPE_CHECKING:
+    _Number = jax.Array | float
 
 METHODS = ("exact", "taylor")
 
 _Floats = npt.NDArray[np.float64]
-_Number = jax.Array | float
 _Series = list[Any]  # coefficients of 1, u, u^2, ...; numbers or traced
 
 
@@ -119,7 +116,8 @@ def outcome_integrals(
     mean, variance, spread = (jnp.asarray(number, dtype=jnp.float64) for number in (mean, variance, spread))
     if method == "taylor":
         return _taylor_integrals(outcome, mean, variance, spread, largest_q, largest_j)
-    return _exact_integrals(outcome, largest_q, largest_j, mean, variance, spread)
+    exact: jax.Array = _exact_integrals(outcome, largest_q, largest_j, mean, variance, spread)
+    return exact
 
 
 def _raw_integrals(
@@ -133,7 +131,7 @@ def _raw_integrals(
 def _heat_rule(outcome: Outcome, largest_q: int, largest_j: int, primals: Any, tangents: Any) -> Any:
     """Derivatives by the heat equation: a gradient costs two more columns of the table instead of a second pass."""
     mean, variance, spread = primals
-    moved = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
+    moved = [not isinstance(tangent, jax.custom_derivatives.SymbolicZero) for tangent in tangents]
     if moved[2] and outcome.has_spread:
         raw = partial(_raw_integrals, outcome, largest_q, largest_j + 2, mean, variance)
         wide, by_spread = jax.jvp(raw, (spread,), (jnp.ones_like(spread),))
@@ -148,7 +146,7 @@ def _heat_rule(outcome: Outcome, largest_q: int, largest_j: int, primals: Any, t
     return wide[:, :-2], tangent
 
 
-_exact_integrals = jax.custom_jvp(_raw_integrals, nondiff_argnums=(0, 1, 2))
+_exact_integrals = transformed("custom_jvp", nondiff_argnums=(0, 1, 2))(_raw_integrals)
 _exact_integrals.defjvp(_heat_rule, symbolic_zeros=True)
 
 
@@ -199,14 +197,14 @@ def _logistic_taylor(_: jax.Array, largest_q: int) -> list[_Series]:
 
 
 def _probit_moments(_: Outcome, u: jax.Array, __: jax.Array, largest_q: int) -> jax.Array:
-    return _two_levels(2 * ndtr(u) - 1, jnp.ones_like(u), largest_q)
+    return _two_levels(2 * special.ndtr(u) - 1, jnp.ones_like(u), largest_q)
 
 
 def _probit_row(mean: jax.Array, variance: jax.Array, largest_j: int, scale: _Number) -> jax.Array:
     """y = sign of u + N(0, scale^2), hence E[y] = 2 Phi(mean / sd) - 1 with sd^2 = scale^2 + variance."""
     sd = jnp.sqrt(scale**2 + variance)
     densities = normal_derivatives(mean / sd, sd, largest_j)
-    return jnp.stack([erf(mean / sd / math.sqrt(2)), *(2 * density for density in densities)])
+    return jnp.stack([special.erf(mean / sd / math.sqrt(2)), *(2 * density for density in densities)])
 
 
 def _probit_integrals(
@@ -360,7 +358,7 @@ def _linear_integrals(
     """Derivatives of the clamped power: inside the bounds falling powers of y, at the bounds normal densities."""
     sd = jnp.sqrt(variance + spread)
     bounds = (outcome.low, outcome.high)
-    outside = (ndtr((outcome.low - mean) / sd), ndtr((mean - outcome.high) / sd))
+    outside = (special.ndtr((outcome.low - mean) / sd), special.ndtr((mean - outcome.high) / sd))
     densities = [normal_derivatives((mean - bound) / sd, sd, largest_j) for bound in bounds]
     # E[y^i; low < y < high] by Gauss-Legendre on the part within 9 sd: positive terms, nothing cancels far out
     left, right = jnp.clip(mean - 9 * sd, *bounds), jnp.clip(mean + 9 * sd, *bounds)

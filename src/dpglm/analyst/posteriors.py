@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
 from dpglm.analyst.batches import Data, Floats, Model, evaluate
 from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
+from dpglm.analyst.jax_later import jax, jnp
 from dpglm.analyst.looks import FirstLook
 from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
 from dpglm.analyst.modes import Laplace, curvature, find_modes, inverse_roots

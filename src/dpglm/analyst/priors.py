@@ -8,19 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.scipy.special import erf, erfinv
 
+from dpglm.analyst.jax_later import jax, jnp, special
 from dpglm.errors import InputError
 
-jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+if TYPE_CHECKING:
+    from jax import Array
 
-Array = jax.Array
 Floats = npt.NDArray[np.float64]
 
 
@@ -68,7 +66,7 @@ def _erf_over_length(squared: Array) -> Array:
     small = squared < 1e-3
     square = jnp.where(small, 1.0, squared)
     series = math.sqrt(2 / math.pi) * (1 - squared / 6 + squared**2 / 40 - squared**3 / 336)
-    return jnp.where(small, series, erf(jnp.sqrt(square / 2)) / jnp.sqrt(square))
+    return jnp.where(small, series, special.erf(jnp.sqrt(square / 2)) / jnp.sqrt(square))
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ class SphericalPrior:
         first = int(names[0] == "Intercept")
         slopes = coefficients[first:] / math.sqrt(self.largest_squared_norm)
         length = jnp.sqrt(jnp.sum(slopes**2))
-        stretched = math.sqrt(2) * erfinv(jnp.minimum(length, 0.9)) / jnp.maximum(length, 1e-300)
+        stretched = math.sqrt(2) * special.erfinv(jnp.minimum(length, 0.9)) / jnp.maximum(length, 1e-300)
         return jnp.concatenate([coefficients[:first], slopes * stretched])
 
     def sample(self, names: tuple[str, ...], key: Array) -> Array:

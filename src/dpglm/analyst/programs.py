@@ -17,10 +17,11 @@ import io
 import os
 import pickle
 import platform
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
@@ -29,11 +30,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
 import dpglm
+from dpglm.analyst import executables, trees
+from dpglm.analyst.jax_later import jax, started_by_us
 
 _PARTS_OF_A_PROCESSOR = ("model name", "flags", "Features", "CPU part")
 _CHECKSUM_SIZE = 32
@@ -47,6 +49,7 @@ _ahead: dict[str, Future[Any]] = {}
 _taken: ContextVar[list[str] | None] = ContextVar("_taken", default=None)
 
 _compiling = threading.RLock()
+_starting = threading.Lock()
 
 Result = TypeVar("Result")
 
@@ -69,9 +72,7 @@ def use_compilation_cache() -> None:
 def _folder() -> Path | None:
     """Where programs are, if they are kept."""
     folder = cache_folder()
-    if folder is None or jax.default_backend() != "cpu" or jax.device_count() > 1:
-        return None
-    return folder / "programs"
+    return folder / "programs" if folder is not None and executables.one_processor_only() else None
 
 
 def kept_program(
@@ -81,18 +82,24 @@ def kept_program(
 
     ``options`` are the compiler's. Threads that need a new program at the same time wait for one to compile it.
     """
-    jitted = jax.jit(function, static_argnums=0, compiler_options=options)
+
+    @lru_cache(maxsize=1)
+    def jitted() -> Any:
+        use_compilation_cache()
+        return jax.jit(function, static_argnums=0, keep_unused=True, compiler_options=options)
+
     ready: dict[Any, Callable[..., Any]] = {}
 
     @wraps(function)
     def call(shape: Any, *arrays: Any) -> Any:
         folder = _folder()
-        leaves, tree = jax.tree.flatten(arrays)
-        sizes = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
-        key = (folder, shape, tree, sizes)
+        if folder is not None:
+            arrays = trees.mapped(np.asarray, arrays)
+        nesting = str(trees.mapped(lambda leaf: (np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))), arrays))
+        key = (folder, shape, nesting)
         if key not in ready:
             with _compiling:
-                program = ready.get(key) or _program(function, jitted, folder, shape, arrays, tree, sizes)
+                program = ready.get(key) or _program(function, jitted, folder, shape, arrays, nesting)
                 made = program(*arrays)
                 ready[key] = program
             return made
@@ -103,33 +110,54 @@ def kept_program(
 
 @contextlib.contextmanager
 def loading_ahead(*facts: object) -> Iterator[None]:
-    """Around a fit: other threads load the programs that earlier fits of this kind took, before it asks for them.
+    """Around a fit: other threads load the programs that the last fit of this kind took, before it asks for them.
 
-    ``facts`` tell kinds apart, roughly: at worst a program is loaded in vain. Which ones were taken is kept in a file
-    of its own. Loading leaves Python to the others: imports and the search for the mode go on meanwhile.
+    ``facts`` tell kinds apart, roughly: at worst programs are loaded in vain, and dropped from the list, which is kept
+    in a file of its own. Loading leaves Python to the others: imports and the search for the mode go on meanwhile.
     """
     folder = _folder()
     if folder is None:
         yield
         return
-    path = folder / _file_name(loading_ahead, repr(facts))
-    known = (_read(path) or b"").decode().split()
-    wanted = [name for name in known if name not in _met]
-    if wanted:
-        _met.update(wanted)
-        wanted.sort(key=lambda name: -_size(folder / name))
-        threads = ThreadPoolExecutor(_LOADERS)
-        _ahead.update({name: threads.submit(_load, folder / name) for name in wanted})
-        threads.shutdown(wait=False)  # they end when all is loaded
-        _load_lapack()
+    path, known = start_loading(folder, *facts)
     before = _taken.set([])
     try:
         yield
-        new = [name for name in _taken.get() or () if name not in known]
+        taken = _taken.get() or []
     finally:
         _taken.reset(before)
-    if new:
-        _write(path, "\n".join([*known, *new]).encode())
+    left = [name for name in known if _ahead.pop(name, None) is None]
+    listed = left + [name for name in taken if name not in left]
+    if listed != known:
+        _write(path, "\n".join(listed).encode())
+
+
+def start_loading(folder: Path, *facts: object) -> tuple[Path, list[str]]:
+    """Start the threads; the file that lists the programs, and the list. What is loaded or being loaded is left."""
+    with _starting:
+        path = folder / _file_name(loading_ahead, repr(facts))
+        known = (_read(path) or b"").decode().split()
+        wanted = [name for name in known if name not in _met]
+        if wanted:
+            _met.update(wanted)
+            wanted.sort(key=lambda name: -_size(folder / name))
+            threads = ThreadPoolExecutor(_LOADERS)
+            _ahead.update({name: threads.submit(_load, folder / name) for name in wanted})
+            threads.shutdown(wait=False)  # they end when all is loaded
+            executables.load_lapack()
+    return path, known
+
+
+def load_for(releases: Sequence[tuple[str, str, int]]) -> None:
+    """Load ahead for a fit of releases of these families, formulas and numbers of stages, before it is asked for."""
+    folder = _folder()
+    if folder is not None:
+        start_loading(folder, *kind_of(1, releases))
+
+
+def kind_of(fits: int, releases: Sequence[tuple[str, str, int]]) -> tuple[object, ...]:
+    """What ``loading_ahead`` is told: how many fits at once, and of which releases each."""
+    return fits, *map(tuple, releases)
 
 
 def kept_array(function: Callable[..., npt.NDArray[np.float64]]) -> Callable[..., npt.NDArray[np.float64]]:
@@ -154,15 +182,15 @@ def kept_array(function: Callable[..., npt.NDArray[np.float64]]) -> Callable[...
 
 
 def _program(
-    function: Callable[..., Any], jitted: Any, folder: Path | None, shape: Any, arrays: Any, tree: Any, sizes: Any
+    function: Callable[..., Any], jitted: Any, folder: Path | None, shape: Any, arrays: Any, nesting: str
 ) -> Callable[..., Any]:
     if folder is not None:
         with contextlib.suppress(_ForeignObjectError):
-            name = _file_name(function, described(shape), str(tree), repr(sizes))
+            name = _file_name(function, described(shape), nesting)
             kept = _kept(folder / name, jitted, shape, arrays)
             if kept is not None:
                 return kept
-    return partial(jitted, shape)
+    return partial(jitted(), shape)
 
 
 class _ForeignObjectError(Exception):
@@ -186,16 +214,32 @@ def _file_name(function: Callable[..., Any], *facts: str) -> str:
     return f"{function.__name__.strip('_')}-{hashlib.sha256(repr(everything).encode()).hexdigest()}"
 
 
-@lru_cache(maxsize=1)
 def surroundings() -> str:
     """All but the model that decides what is compiled: source, versions, settings, processor."""
+    said = [(name, value) for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "PJRT_"))]
+    return repr((_installed(), _of_programs(said), _changed_settings(), _processor()))
+
+
+@lru_cache(maxsize=1)
+def _installed() -> list[str]:
     package = Path(dpglm.__file__).parent
     source = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(package.rglob("*.py")))).hexdigest()
-    versions = [platform.python_version(), *(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))]
-    settings = [(name, str(value)) for name, value in sorted(jax.config.values.items())]
-    settings = [pair for pair in settings if "cache" not in pair[0] and "log" not in pair[0]]
-    settings += [(name, value) for name, value in sorted(os.environ.items()) if name.startswith(("XLA_", "PJRT_"))]
-    return repr((dpglm.__version__, source, versions, settings, _processor()))
+    versions = (version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))
+    return [dpglm.__version__, source, platform.python_version(), *versions]
+
+
+def _changed_settings() -> list[tuple[str, str]]:
+    """JAX's, unless they are as they follow from the environment: not changed since this package imported JAX."""
+    if "jax" not in sys.modules:
+        return []
+    now = jax.config.values.items()
+    return [] if _of_programs((started_by_us() or {}).items()) == _of_programs(now) else _of_programs(now)
+
+
+def _of_programs(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Those that can change a program."""
+    named = sorted((name, str(value)) for name, value in settings)
+    return [pair for pair in named if not any(word in pair[0].lower() for word in ("cache", "log"))]
 
 
 def usable_cores() -> int:
@@ -213,6 +257,7 @@ def _threads(count: int, _process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
+@lru_cache(maxsize=1)
 def _processor() -> list[str]:
     """What machine code depends on. Where the system does not tell, the name of the machine stands for it."""
     facts = [platform.system(), platform.machine(), f"{usable_cores()} usable"]
@@ -233,21 +278,23 @@ def _kept(path: Path, jitted: Any, shape: Any, arrays: tuple[Any, ...]) -> Calla
     with contextlib.suppress(Exception):  # whatever it is: the program is made anew
         loading = _ahead.pop(path.name, None)
         loaded: Callable[..., Any] | None = _load(path) if loading is None else loading.result()
-        _load_lapack()
+        executables.load_lapack()
         return loaded
+    traceable = jitted()
     with _without_jax_cache():  # a program that JAX read from there cannot be written (jaxlib 0.10)
-        program: Callable[..., Any] = jitted.lower(shape, *arrays).compile()
+        program: Callable[..., Any] = traceable.lower(shape, *arrays).compile()
     _write(path, _content(program, arrays))
     return program
 
 
 def _content(program: Any, arrays: tuple[Any, ...]) -> bytes:
     """A program as bytes, if it gives the same numbers when it is read again."""
-    from jax.experimental.serialize_executable import serialize
-
     with contextlib.suppress(Exception):  # not all that compiles can be written
-        content = pickle.dumps(serialize(program))
-        pairs = zip(jax.tree.leaves(program(*arrays)), jax.tree.leaves(_loaded(content)(*arrays)), strict=True)
+        expected = program(*arrays)
+        numbers = iter(range(len(trees.leaves(expected))))
+        kinds = list(map(executables.Kind.of, trees.leaves(expected)))
+        content = pickle.dumps((executables.to_bytes(program), kinds, trees.filled(expected, numbers)))
+        pairs = zip(trees.leaves(expected), trees.leaves(_loaded(content)(*arrays)), strict=True)
         if all(np.array_equal(one, other, equal_nan=True) for one, other in pairs):
             return content
     return _NOT_KEPT
@@ -262,16 +309,13 @@ def _load(path: Path) -> Callable[..., Any] | None:
 
 
 def _loaded(content: bytes) -> Callable[..., Any]:
-    from jax.experimental.serialize_executable import deserialize_and_load
+    executable, kinds, nesting = pickle.loads(content)
+    run = executables.from_bytes(executable, kinds)
 
-    program: Callable[..., Any] = deserialize_and_load(*pickle.loads(content))
+    def program(*arrays: Any) -> Any:
+        return trees.filled(nesting, iter(run([np.asarray(leaf, order="C") for leaf in trees.leaves(arrays)])))
+
     return program
-
-
-@lru_cache(maxsize=1)
-def _load_lapack() -> None:
-    """JAX looks for LAPACK when it lowers a program that calls it: a loaded program would call what is not there."""
-    jax.jit(jax.lax.linalg.cholesky).lower(np.eye(2))
 
 
 @contextlib.contextmanager

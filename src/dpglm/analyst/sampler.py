@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.batches import (
+    OPTIONS,
     Data,
     Floats,
     Model,
@@ -27,10 +26,11 @@ from dpglm.analyst.batches import (
     runs_in_lanes,
     value_and_gradient,
 )
-from dpglm.analyst.lanes import OPTIONS
+from dpglm.analyst.jax_later import jax, jnp
 from dpglm.analyst.modes import Laplace
 from dpglm.analyst.nuts import LARGEST_DEPTH, Loop, Point, Reference, Trace, begin, turn
 from dpglm.analyst.programs import kept_program
+from dpglm.analyst.trees import mapped
 
 Progress = Callable[[int, int], None]
 
@@ -185,7 +185,7 @@ def _advance(running: Running, wanted: int) -> tuple[Running, Trace]:
     in_lanes = runs_in_lanes(running.shape, len(running.keys))
     program = _transitions_in_lanes if in_lanes else _transitions
     point, keys, trace = in_pieces(lambda *some: program(running.shape, *some, wanted), arrays, in_lanes)
-    return replace(running, point=point, keys=keys), jax.tree.map(lambda part: part[:, :, :wanted], trace)
+    return replace(running, point=point, keys=keys), mapped(lambda part: part[:, :, :wanted], trace)
 
 
 def _moved(

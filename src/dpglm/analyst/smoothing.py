@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.scipy.special import ndtr
+
+from dpglm.analyst.jax_later import jax, jnp, special
 
 _Floats = npt.NDArray[np.float64]
 
@@ -110,7 +109,7 @@ def smoothed(
         nodes, weights = _fixed_rule(plan)
         distances = (mean - nodes) / sd
         slopes = values_and_slopes(jnp.asarray(nodes))[1] * weights
-        kernels = [ndtr(distances), *normal_derivatives(distances, sd, largest_j)]
+        kernels = [special.ndtr(distances), *normal_derivatives(distances, sd, largest_j)]
         return (slopes @ jnp.stack(kernels, axis=1)).at[:, 0].add(left_limit)
 
     table: jax.Array = jax.lax.cond(variance < plan.switch_sd**2, standardised, fixed, variance)

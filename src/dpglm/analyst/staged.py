@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, by_dataset, check_same_model, from_shared
+from dpglm.analyst.jax_later import jax, jnp
 from dpglm.analyst.looks import (
     DISPERSION_TOLERANCE,
     FEW_ROWS,
@@ -43,10 +42,13 @@ from dpglm.analyst.looks import (
 from dpglm.analyst.modes import Laplace
 from dpglm.analyst.priors import Prior, prior_of
 from dpglm.analyst.programs import kept_program
+from dpglm.analyst.trees import mapped
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
-Array = jax.Array
+if TYPE_CHECKING:
+    from jax import Array
+
 Floats = npt.NDArray[np.float64]
 
 # Prior standard deviations: log of the discrepancy over its nominal size; log of the scores' variance over the
@@ -270,7 +272,7 @@ def staged_inflation(
 ) -> Floats:
     """Posterior standard deviation over the one that sampling error and prior alone would leave; (2, coefficients)."""
     count = len(shape.names)
-    slope, bend, sampling = jax.tree.map(np.asarray, _at_mode(shape, data, laplace.mode[number]))
+    slope, bend, sampling = mapped(np.asarray, _at_mode(shape, data, laplace.mode[number]))
     noisy = slope @ laplace.covariance[number][:count, :count] @ slope.T
     precision = -bend
     for table, error in zip(data, sampling, strict=True):
