@@ -170,6 +170,14 @@ def test_programs_are_left_to_jax_where_jaxlib_is_not_as_expected(
     check(1)
 
 
+def test_an_option_that_the_compiler_does_not_know_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert programs._known_options() == programs._OPTIONS
+    monkeypatch.setattr(programs, "_OPTIONS", {"xla_cpu_no_such_option": True})
+    monkeypatch.setattr(programs, "_known_options", programs._known_options.__wrapped__)
+    assert programs._known_options() == {}
+    check(1)
+
+
 def test_programs_that_jax_read_from_its_own_cache_are_kept_too(folder: Path, tmp_path: Path) -> None:
     """What JAX reads from its cache cannot be written again."""
     code = f"import jax; jax.config.update('jax_compilation_cache_dir', {str(tmp_path / 'jax')!r})\n{PROCESS}"

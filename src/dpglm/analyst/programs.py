@@ -41,6 +41,9 @@ _PARTS_OF_A_PROCESSOR = ("model name", "flags", "Features", "CPU part")
 _CHECKSUM_SIZE = 32
 _KEPT_UNUSED = 30 * 24 * 3600.0  # seconds until a file that nobody has read is removed
 _NOT_KEPT = b"not kept"  # in place of a program that JAX cannot write
+# With XLA's new emitters programs take half as long again to compile, and those of counts run half as fast (jaxlib
+# 0.10): docs/fit_speed.md.
+_OPTIONS: dict[str, str | bool | int] = {"xla_cpu_use_fusion_emitters": False}
 _LOADERS = 2  # threads: two of a fit's programs are large
 
 # Names of files: programs that this process has met, those that a thread is loading, those that the present fit took.
@@ -80,13 +83,15 @@ def kept_program(
 ) -> Callable[..., Result]:
     """``jax.jit`` with a static first argument, whose programs are kept. Arguments are given by position.
 
-    ``options`` are the compiler's. Threads that need a new program at the same time wait for one to compile it.
+    ``options`` are the compiler's, besides those of all programs. Threads that need a new program at the same time wait
+    for one to compile it.
     """
 
     @lru_cache(maxsize=1)
     def jitted() -> Any:
         use_compilation_cache()
-        return jax.jit(function, static_argnums=0, keep_unused=True, compiler_options=options)
+        together = _known_options() | (options or {})
+        return jax.jit(function, static_argnums=0, keep_unused=True, compiler_options=together)
 
     ready: dict[Any, Callable[..., Any]] = {}
 
@@ -106,6 +111,15 @@ def kept_program(
         return ready[key](*arrays)
 
     return call
+
+
+@lru_cache(maxsize=1)
+def _known_options() -> dict[str, str | bool | int]:
+    """Options of the compiler for all programs, where it knows them."""
+    with contextlib.suppress(Exception):
+        jax.jit(lambda number: number, compiler_options=_OPTIONS).lower(0.0).compile()
+        return _OPTIONS
+    return {}
 
 
 @contextlib.contextmanager
