@@ -109,7 +109,7 @@ def run(folder: Path, *, quiet: bool = False, seed: int = 1) -> None:
     say(f"\n3. THE RELEASE is one small file ({released.stat().st_size / 1000:.0f} kB). What it promises:")
     say(_indented(release.statement))
 
-    say("\n4. THE ANALYST has that file and nothing else. Fitting (the first time compiles, about half a minute) ...")
+    say("\n4. THE ANALYST has that file and nothing else. Fitting (the first time compiles, ten to thirty seconds) ...")
     with warnings.catch_warnings(), working("fitting", quiet):
         warnings.simplefilter("ignore", dpglm.FitWarning)  # shown below as notes
         fit = dpglm.fit(dpglm.load_release(released), seed=seed, progress=False)

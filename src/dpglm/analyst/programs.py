@@ -90,7 +90,7 @@ def kept_program(
     @lru_cache(maxsize=1)
     def jitted() -> Any:
         use_compilation_cache()
-        together = _known_options() | (options or {})
+        together = compiler_options() | (options or {})
         return jax.jit(function, static_argnums=0, keep_unused=True, compiler_options=together)
 
     ready: dict[Any, Callable[..., Any]] = {}
@@ -114,7 +114,7 @@ def kept_program(
 
 
 @lru_cache(maxsize=1)
-def _known_options() -> dict[str, str | bool | int]:
+def compiler_options() -> dict[str, str | bool | int]:
     """Options of the compiler for all programs, where it knows them."""
     with contextlib.suppress(Exception):
         jax.jit(lambda number: number, compiler_options=_OPTIONS).lower(0.0).compile()
