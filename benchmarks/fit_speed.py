@@ -232,6 +232,8 @@ def compare(stan_python: str, dimensions: Sequence[int], cache: str | None) -> l
 
 def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
     def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return _rounded(value)
         return [short(each) for each in value] if isinstance(value, list | np.ndarray) else float(f"{value:.4g}")
 
     return {name: short(value) for name, value in facts.items()}
@@ -250,6 +252,15 @@ def loading_alone(release: Any, cache: Path) -> float:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "DPGLM_CACHE": str(cache)})
     return time.perf_counter() - start
+
+
+def parts_of(release_file: Path, cache: Path) -> dict[str, float]:
+    """Seconds of the parts of one command."""
+    script = Path(__file__).with_name("command_parts.py")
+    command = [sys.executable, str(script), str(release_file), str(cache / "fit.npz")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    parts: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
+    return parts
 
 
 def commands() -> list[dict[str, Any]]:
@@ -283,6 +294,8 @@ def commands() -> list[dict[str, Any]]:
             names = ("command", "sample", "command_processor", "sample_processor")
             entry = {"columns": dimension, "stages": stages} | dict(zip(names, np.min(runs[1:], axis=0), strict=True))
             entry["loading"] = min(loading_alone(release, cache) for _ in range(COMMAND_RUNS))
+            parts = [parts_of(path, cache) for _ in range(COMMAND_RUNS // 2)]
+            entry["parts"] = min(parts, key=lambda one: sum(one.values()))
             print(json.dumps(_rounded(entry)), flush=True)
             results.append(_rounded(entry))
     os.environ["DPGLM_CACHE"] = ""

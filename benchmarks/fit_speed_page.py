@@ -127,6 +127,14 @@ def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
         ]
         for row in rows
     ]  # fmt: skip
+    names = ("command", "release", "analyst", "waiting", "sampling", "table")
+    parts = [
+        [f"{row['columns']:.0f}", f"{row['stages']:.0f}", *(f"{row['parts'][name]:.2f}" for name in names),
+         f"{row['parts']['sampling'] / sum(row['parts'].values()):.0%}"]
+        for row in rows
+    ]  # fmt: skip
+    others = [max(row["parts"][name] for name in names if name != "sampling") for row in rows]
+    least = min(row["parts"]["sampling"] / other for row, other in zip(rows, others, strict=True))
     most = [row for row in rows if row["stages"] == 1 and row["sample"] > row["command"] / 2]
     smallest = rows[0]
     best = smallest["sample"] / (smallest["sample"] + smallest["loading"])
@@ -151,6 +159,17 @@ def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
             the programs of this fit on two cores, and ends. With {smallest["columns"]:.0f} columns in one stage that
             takes {smallest["loading"]:.2f} s, so that sampling could be {best:.0%} of a command that did nothing else.
         """),
+        "",
+        paragraph(f"""
+            The same command by its parts, watched from inside (`benchmarks/command_parts.py`; of several runs the
+            one with the shortest sum): until the command line has been read, the release, imports of the analyst's
+            side, waiting for programs that are still being loaded, mode and sampling, and the table and the file. In
+            every row sampling is {least:.1f} times the next largest part, or more.
+        """),
+        *table(
+            ["columns", "stages", "command line, s", "release, s", "imports, s", "waiting, s", "mode and sampling, s",
+             "table, s", "share of sampling"], parts,
+        ),
         "",
     ]  # fmt: skip
 

@@ -14,12 +14,15 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Arrays = list[npt.NDArray[Any]]
+
+_making_client = Lock()
 
 
 class Kind(NamedTuple):
@@ -54,7 +57,7 @@ def one_processor_only() -> bool:
 @lru_cache
 def _one_processor_only(with_jax: bool) -> bool:
     if with_jax:
-        jax = sys.modules["jax"]
+        jax = import_module("jax")  # another thread may be at it
         return bool(jax.default_backend() == "cpu" and jax.device_count() == 1)
     said = os.environ.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORM_NAME", ""))
     # Accelerators are packages in the namespace jax_plugins; a TPU's library is another.
@@ -117,10 +120,15 @@ def _xla() -> Any:
     return import_module("jaxlib.xla_client")
 
 
-@lru_cache(maxsize=1)
 def _client() -> Any:
+    with _making_client:
+        return _one_client()
+
+
+@lru_cache(maxsize=1)
+def _one_client() -> Any:
     if "jax" in sys.modules:
-        return sys.modules["jax"].devices()[0].client
+        return import_module("jax").devices()[0].client
     client = _xla().make_cpu_client()
     for name, target, version in import_module("jaxlib.lapack").registrations()["cpu"]:
         _xla().register_custom_call_target(name, target, "cpu", version)

@@ -42,7 +42,8 @@ class _Transformed:
     """A function that JAX transforms when it is first called; rules of its derivatives wait until then."""
 
     def __init__(self, transformation: str, options: dict[str, Any], function: Callable[..., Any]) -> None:
-        self._made = lru_cache(maxsize=1)(lambda: getattr(jax, transformation)(function, **options))
+        self._made = lru_cache(maxsize=1)(self._make)
+        self._wanted = transformation, options, function
         self._rules: list[tuple[str, Any, Any]] = []
 
     def defjvp(self, *rules: Callable[..., Any], **options: Any) -> None:
@@ -51,12 +52,15 @@ class _Transformed:
     def defvjp(self, *rules: Callable[..., Any], **options: Any) -> None:
         self._rules.append(("defvjp", rules, options))
 
-    def __call__(self, *arguments: Any) -> Any:
-        made = self._made()
-        while self._rules:
-            name, rules, options = self._rules.pop()
+    def _make(self) -> Any:
+        transformation, options, function = self._wanted
+        made = getattr(jax, transformation)(function, **options)
+        for name, rules, options in self._rules:
             getattr(made, name)(*rules, **options)
-        return made(*arguments)
+        return made
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._made()(*arguments)
 
 
 def transformed(transformation: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
