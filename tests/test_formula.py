@@ -511,6 +511,8 @@ def test_a_function_and_a_column_of_that_name_are_told_apart_by_backticks() -> N
         ("y ~ a + offset(a)", "appears twice"),
         ("y ~ offset(a) + offset(b) + c", "one offset"),
         ("y ~ offset(a):b + c", "one offset"),
+        ("y ~ b - offset(a)", "takes an offset away"),
+        ("y ~ b - (c + offset(a))", "takes an offset away"),
         ("y ~ offset(k) + a", "must be numeric"),
         ("y ~ aa", "not declared"),
         ("yy ~ a", "not declared"),

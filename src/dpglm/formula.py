@@ -427,6 +427,8 @@ def _expression(text: str, schema: Schema) -> Expression:
 
 
 def _check_design(design: Design) -> None:
+    if design.offset is None and "offset(" in without_backticks(design.formula)[0]:
+        raise InputError("formula", design.formula, "takes an offset away", "write + offset(I(-a)), or leave it out")
     used = {name for column in design.columns for factor in column.factors for name in factor.column_names}
     for name in sorted(used.intersection(design.outcome.column_names)):
         raise InputError("outcome", name, "is also among the predictors", "remove it from one side")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -337,6 +339,17 @@ def test_fit_many_wants_one_shape() -> None:
 def test_single_precision_is_refused() -> None:
     with jax.enable_x64(False), pytest.raises(InputError, match="jax_enable_x64"):
         dpglm.fit(quiet_release())
+
+
+def test_jax_may_be_imported_after_a_fit_that_did_without() -> None:
+    """It starts in single precision: that is nobody's wish."""
+    code = (
+        "import sys; from dpglm.analyst.jax_later import double_precision as good\n"
+        "print(good(), 'jax' in sys.modules); import jax; print(jax.config.jax_enable_x64, good())\n"
+        "jax.config.update('jax_enable_x64', False); print(good())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True", "False", "False", "True", "False"]
 
 
 def test_progress_may_be_a_function() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from dpglm.analyst.jax_later import double_precision
 from dpglm.analyst.posteriors import fit_moments, fit_staged
 from dpglm.analyst.programs import kind_of, loading_ahead
 from dpglm.analyst.result import Fit, FitWarning
@@ -118,8 +119,7 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     """One posterior a group of releases, all of one shape, in one batch."""
     for group in groups or [()]:
         _check(group, asked)
-    started = sys.modules.get("jax")
-    if started is not None and not started.config.jax_enable_x64:
+    if not double_precision():
         raise InputError(
             "jax_enable_x64", False, "single precision loses what the sums tell", "leave JAX's double precision on"
         )

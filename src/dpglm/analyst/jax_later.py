@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["jax", "jnp", "lax", "special", "started_by_us", "transformed"]
+__all__ = ["double_precision", "jax", "jnp", "lax", "special", "started_by_us", "transformed"]
 
 
 @lru_cache(maxsize=1)
@@ -23,6 +23,14 @@ def started_by_us() -> dict[str, Any] | None:
     config = import_module("jax").config
     config.update("jax_enable_x64", True)
     return dict(config.values) if first else None
+
+
+def double_precision() -> bool:
+    """Whether JAX has it, where it is imported: turned on at the first look, whoever imported it and when."""
+    if "jax" not in sys.modules:
+        return True
+    started_by_us()
+    return bool(sys.modules["jax"].config.jax_enable_x64)
 
 
 class _Module:
