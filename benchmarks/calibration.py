@@ -39,7 +39,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
 from multiprocessing import get_context
@@ -107,13 +107,14 @@ def fit_batch(plans: Sequence[Plan], batch: Sequence[Simulated], settings: argpa
             shape, data, laplace, chains=CHAINS, draws=settings.draws, seed=seed,
             progress=_show_progress if settings.progress else None,
         )  # fmt: skip
-        free = chains.draws
+        free = _with_coefficients(shape, data, chains.draws)
         result["r_hat"] = [float(f"{convergence(each[..., :ranked])[2].max():.5g}") for each in free]
         result["divergences"] = chains.divergences.tolist()
         result["steps"] = np.round(chains.steps, 2).tolist()
         weights = None
     else:
         free, weights, result["pareto_k"] = laplace_draws(shape, data, laplace, CHAINS * settings.draws, seed)
+        free = _with_coefficients(shape, data, free[:, None])
     pooled = free.reshape(len(free), -1, free.shape[-1])[..., :ranked]
     below = pooled < truth[:, None]
     result["position"] = np.round(below.mean(axis=1), 5).tolist()
@@ -123,6 +124,15 @@ def fit_batch(plans: Sequence[Plan], batch: Sequence[Simulated], settings: argpa
     scales = np.asarray(cell.prior.scales(plans[0].names))
     result["posterior_to_prior"] = np.round(pooled[..., :count].std(axis=1) / scales, 4).tolist()
     return result
+
+
+def _with_coefficients(shape: ModelShape, data: Any, free: Floats) -> Floats:
+    """Draws, (posteriors, chains, draws, size), whose first entries are the coefficients themselves."""
+    of_points = jax.jit(lambda its_data, points: jax.vmap(jax.vmap(partial(shape.coefficients, its_data)))(points))
+    coefficients = np.stack(
+        [of_points(its_data, points) for its_data, points in zip(_unstacked(data), free, strict=True)]
+    )
+    return np.concatenate([coefficients, free[..., coefficients.shape[-1] :]], axis=-1)
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -472,9 +482,10 @@ def verify() -> None:
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *tables)
             laplace = find_modes(plan.model, (stacked,), np.stack([initial_point(plan.model, (t,)) for t in tables]))
             free, _, tails = laplace_draws(plan.model, (stacked,), laplace, 400, seed=0)
+            with_coefficients = _with_coefficients(plan.model, (stacked,), free[:, None])
             for number, fit in enumerate(dpglm.fit_many(releases, method="laplace", draws=400, seed=0)):
                 theirs = np.asarray(fit.draws("scaled")).reshape(-1, len(plan.names))
-                assert np.allclose(theirs, free[number, :, : len(plan.names)], atol=1e-9)
+                assert np.allclose(theirs, with_coefficients[number, 0, :, : len(plan.names)], atol=1e-9)
                 assert abs(tails[number] - fit.diagnostics.pareto_k) < 0.02
     print("verified: plans, sums and draws are those of dpglm.release and dpglm.fit_many", flush=True)
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.model import ModelShape, TableData, TableShape, constrain, table_coefficients
+from dpglm.analyst.model import ModelShape, TableData, TableShape, constrain, table_coefficients, with_level
 from dpglm.analyst.moments import statistics_covariance, statistics_mean
 from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.analyst.priors import NormalPrior
@@ -343,7 +343,7 @@ def _sbc_replication(plan: Plan, rng: np.random.Generator) -> tuple[Floats, list
     """All parameters from the prior; the noisy sums from the model's normal distribution."""
     shape = plan.model
     free = prior_draw(shape, rng)
-    mean, covariance = _model_moments(shape)(_empty(plan), free)
+    mean, covariance = _model_moments(shape)(_empty(plan), with_level(shape, (_empty(plan),), free))
     noise = np.concatenate(
         [np.full(b.size(plan.cell.dimension), s) for b, s in zip(plan.shapes, plan.noise_stddevs, strict=True)]
     )
@@ -392,7 +392,7 @@ _LOG_SPREAD = {"poisson": (0.0, 1.5), "linear": (-2.3, 1.5)}
 
 
 def prior_draw(shape: ModelShape, rng: np.random.Generator) -> Floats:
-    """A free vector from the prior: coefficients, spread, means, variance shares, partial correlations."""
+    """From the prior: coefficients, spread, means, variance shares, partial correlations, all but the first free."""
     table = shape.tables[0]
     parts = [np.asarray(shape.prior.scales(shape.names)) * rng.normal(size=len(shape.names))]
     if shape.has_spread:
@@ -427,5 +427,7 @@ def check_prior_draws(plan: Plan, draws: int = 20) -> None:
     empty = _empty(plan)
     log_prior = jax.jit(lambda free: constrain(shape, (empty,), free)[1])
     points = [prior_draw(shape, rng) for _ in range(draws)]
-    differences = [float(log_prior(point)) - prior_log_density(shape, point) for point in points]
+    differences = [
+        float(log_prior(with_level(shape, (empty,), point))) - prior_log_density(shape, point) for point in points
+    ]
     assert np.ptp(differences) < 1e-8, f"{plan.cell.name}: draws are not from the model's prior"

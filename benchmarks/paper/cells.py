@@ -64,7 +64,7 @@ def write_jobs(cell: Cell, folder: Path, draws: int, length: tuple[int, int]) ->
         rows = [table.rows for table in cell.tables]
         model, data = stacked_rows(rows, cell.reading.link, cell.reading.dispersion, cell.reading.prior)
         start = np.zeros((len(rows), model.size))
-        save_job(folder, cell.name, PosteriorJob(model, data, start, None, draws, cell.sampler))
+        save_job(folder, cell.name, PosteriorJob(model, data, start, draws, cell.sampler))
         parts = [{"job": cell.name, "members": list(range(len(rows)))}]
     else:
         made = released(cell.tables, cell.epsilons, cell.reading, cell.seed)
@@ -83,12 +83,12 @@ def _release_job(releases: list[Release], cell: Cell, draws: int) -> PosteriorJo
     options = cell.reading.options(staged)
     if staged:
         shape, each, _ = staged_model([(release,) for release in releases], cell.reading.prior, options)
-        return PosteriorJob(shape, stacked(each), initial_points(shape, each), each, draws, cell.sampler)
+        return PosteriorJob(shape, stacked(each), initial_points(shape, each), draws, cell.sampler)
     assembled = [assemble((release,), prior=cell.reading.prior, **options) for release in releases]
     shape, data = assembled[0][0], [each for _, each in assembled]
     if any(other != shape for other, _ in assembled):
         raise ValueError("the releases of a cell must have one shape")
-    return PosteriorJob(shape, stacked(data), starts(shape, data), None, draws, cell.sampler)
+    return PosteriorJob(shape, stacked(data), starts(shape, data), draws, cell.sampler)
 
 
 def _chain_job(cell: Cell, length: tuple[int, int]) -> ChainJob:

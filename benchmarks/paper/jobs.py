@@ -9,6 +9,7 @@ import dataclasses
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,11 @@ Result = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class PosteriorJob:
-    """Posteriors of one shape; ``data`` is stacked. ``staged`` holds each release's own data where there are stages.
-
-    Sampled by NUTS, or approximated by a Gaussian at the mode.
-    """
+    """Posteriors of one shape; ``data`` is stacked. Sampled by NUTS, or approximated by a Gaussian at the mode."""
 
     model: Any
     data: Any
     start: np.ndarray
-    staged: Any = None
     draws: int = DRAWS
     sampler: str = "nuts"
 
@@ -71,14 +68,12 @@ class PosteriorJob:
 
     def _sketch(self, free: np.ndarray, which: Sequence[int] | np.ndarray) -> Result:
         """Of the coefficients of some of the posteriors."""
-        if self.staged is None:
-            return _as_arrays(Sketches.of(_coefficients(self.model, free)))
-        from dpglm.analyst.staged import staged_draws
-
-        each = zip([self.staged[number] for number in which], free, strict=True)
-        return _as_arrays(
-            Sketches.of(np.array([staged_draws(self.model, data, one, SEED).coefficients for data, one in each]))
-        )
+        of_points = jax.jit(lambda data, points: jax.vmap(jax.vmap(partial(self.model.coefficients, data)))(points))
+        coefficients = [
+            of_points(jax.tree.map(lambda array, number=number: np.asarray(array)[number], self.data), points)
+            for number, points in zip(which, free, strict=True)
+        ]
+        return _as_arrays(Sketches.of(np.array(coefficients)))
 
 
 @dataclass(frozen=True)
@@ -166,13 +161,6 @@ def _of(whole: Any, chosen: np.ndarray) -> Any:
     return dataclasses.replace(whole, **parts)
 
 
-def _coefficients(model: Any, free: np.ndarray) -> np.ndarray:
-    """Of free values, (..., size)."""
-    count = len(model.names)
-    constrain = jax.jit(jax.vmap(lambda point: model.prior.constrain(model.names, point)[0]))
-    return np.asarray(constrain(free[..., :count].reshape(-1, count))).reshape(*free.shape[:-1], count)
-
-
 Job = PosteriorJob | ChainJob | TuningJob
 
 
@@ -180,8 +168,7 @@ def save_job(folder: Path, name: str, job: Job) -> None:
     """Arrays as NumPy's, so that another version of JAX can read them."""
     plain = jax.tree.map(np.asarray, job.data) if isinstance(job, PosteriorJob) else None
     if isinstance(job, PosteriorJob):
-        staged = None if job.staged is None else jax.tree.map(np.asarray, job.staged)
-        job = PosteriorJob(job.model, plain, job.start, staged, job.draws, job.sampler)
+        job = PosteriorJob(job.model, plain, job.start, job.draws, job.sampler)
     (folder / f"{name}.job").write_bytes(pickle.dumps(job))
 
 

@@ -42,7 +42,7 @@ def write_search(
     model, data = stacked_rows(tables, reading.link, reading.dispersion, reading.prior)
     arrays = tuple(part._make(map(np.asarray, part)) for part in data)
     sampler = "laplace" if coarse else "nuts"
-    rows = PosteriorJob(model, arrays, np.zeros((len(tables), model.size)), None, draws, sampler)
+    rows = PosteriorJob(model, arrays, np.zeros((len(tables), model.size)), draws, sampler)
     longest = np.sqrt(_radius(like) ** 2 + design.intercept)
     rates, shares, decays = LEARNING_RATES, CLIPPING_SHARES, DECAYS
     if coarse:

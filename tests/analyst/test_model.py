@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -26,10 +27,11 @@ from dpglm.analyst.model import (
     isometric,
     log_density,
     table_coefficients,
+    with_level,
 )
 from dpglm.analyst.moments import statistics_covariance, statistics_mean
 from dpglm.analyst.outcomes import outcome_integrals, outcome_of
-from dpglm.analyst.priors import NormalPrior
+from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.families import FAMILIES
 
 RANGES = {"logistic": (-1.0, 1.0), "poisson": (0.0, 6.0), "linear": (-1.0, 1.0)}
@@ -187,7 +189,9 @@ def test_log_density_is_the_dense_likelihood_and_the_priors(family: str, paper: 
         parameters, log_prior = constrained(shape)(data, free)
         table, its = shape.tables[0], parameters.tables[0]
         count = len(shape.names)
-        theta, position = np.asarray(free[:count]), count
+        theta, position = np.array(free[:count]), count
+        if family == "poisson":  # the level is the logarithm of the mean count, were counts not clamped
+            theta[0] -= its.mean @ theta[1:] + theta[1:] @ its.covariance @ theta[1:] / 2
         prior = stats.norm.logpdf(theta, 0, np.asarray(NormalPrior().scales(shape.names))).sum()
         spread = 1.0
         if family in LOG_SPREAD:
@@ -203,12 +207,47 @@ def test_log_density_is_the_dense_likelihood_and_the_priors(family: str, paper: 
         prior += float(dist.LKJCholesky(2, concentration=2.0).log_prob(factor))
         prior += float(CorrCholeskyTransform().log_abs_det_jacobian(free[position + 2 :], factor))
         np.testing.assert_allclose(parameters.spread, spread, rtol=1e-12)
+        np.testing.assert_allclose(parameters.coefficients, theta, rtol=1e-9)
         alpha, beta = (0.0, theta) if paper else (theta[0], theta[1:])
         dense = dense_value(its, alpha, beta, spread)
         total = value(shape)(data, free) if paper else value_and_gradient(shape)(data, free)[0]
         np.testing.assert_allclose(total - log_prior, dense, rtol=1e-9)
         differences.append(float(log_prior) - prior)
     np.testing.assert_allclose(differences, differences[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("prior", [NormalPrior(), SphericalPrior(4.0), CustomPrior((("x0", dist.HalfNormal(2.0)),))])
+@pytest.mark.parametrize("link", ["log", "softplus"])
+def test_the_level_of_counts_is_a_shear(link: str, prior: Any) -> None:
+    """It moves the intercept by what the other parameters say, of several tables too: its Jacobian is one."""
+    outcome = outcome_of("poisson", link, (0.0, 6.0))
+    one = shape_of("poisson")
+    table = replace(one.tables[0], outcome=outcome)
+    shape = replace(one, prior=prior, tables=(table, table))
+    (first,) = data_of(one)
+    other = first._replace(num_rows=3 * first.num_rows, matrix=first.matrix.at[0, 1].set(0.7), shift=first.shift + 0.1)
+    data = (first, other)
+    free = 0.3 * np.random.default_rng(5).normal(size=shape.size)
+    levelled = np.asarray(with_level(shape, data, free))
+    slopes = np.asarray(jax.jacrev(partial(with_level, shape, data))(jnp.asarray(free)))
+    np.testing.assert_allclose(np.linalg.det(slopes), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(levelled[1:], free[1:])
+    parameters, _ = constrain(shape, data, jnp.asarray(levelled))
+    alpha, beta = np.asarray(parameters.coefficients)[0], np.asarray(parameters.coefficients)[1:]
+    expected, _ = prior.constrain(shape.names, jnp.asarray(free[: len(shape.names)]))
+    np.testing.assert_allclose(parameters.coefficients, expected, rtol=1e-12)
+    half = 0.5 if link == "log" else 0.0
+    means = [its.mean @ own + half * own @ its.covariance @ own for its, own in
+             zip(parameters.tables, (beta, beta + 0.1), strict=True)]  # fmt: skip
+    own_intercepts = alpha, alpha + 0.7 * beta[0] + 0.1
+    level = sum(w * (a + m) for w, a, m in zip((0.25, 0.75), own_intercepts, means, strict=True))
+    np.testing.assert_allclose(levelled[0], level, rtol=1e-12)
+
+
+def test_other_outcomes_have_no_level() -> None:
+    for shape in (shape_of("logistic"), shape_of("linear"), shape_of("poisson", paper=True)):
+        free = 0.3 * np.random.default_rng(5).normal(size=shape.size)
+        np.testing.assert_array_equal(with_level(shape, data_of(shape), free), free)
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
@@ -310,7 +349,7 @@ def test_covariance_of_a_release_is_positive_definite_for_every_prior_draw(famil
     data, table = data_of(shape), shape.tables[0]
 
     def smallest_pivot(free: jax.Array) -> jax.Array:
-        parameters, _ = constrain(shape, data, free)
+        parameters, _ = constrain(shape, data, with_level(shape, data, free))
         its = parameters.tables[0]
         alpha, beta = table_coefficients(table, data[0], parameters.coefficients)
         w = its.covariance @ beta

@@ -202,8 +202,9 @@ def test_a_fit_extends_its_chains_without_a_second_warm_up(
 
     monkeypatch.setattr(posteriors, "_FIRST_DRAWS", 100)
     monkeypatch.setattr(posteriors, "start_chains", counted)
-    draws, (diagnostics,) = posteriors._nuts_draws(
-        shape, data, laplace, None, 4, 7, lambda done, total: seen.append((done, total))
+    shown = posteriors._Shown(shape, [jax.tree.map(lambda array: array[0], data)], np.eye(len(shape.names))[None])
+    draws, _, (diagnostics,) = posteriors._nuts_draws(
+        shape, data, laplace, shown, None, 4, 7, lambda done, total: seen.append((done, total))
     )
     assert len(starts_made) == 1
     assert draws.shape[2] >= 500

@@ -44,7 +44,11 @@ class Model(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The coefficients, which come first in the free vector."""
+        """The coefficients. As many entries come first in the free vector."""
+        ...
+
+    def coefficients(self, data: Any, free: jax.Array) -> jax.Array:
+        """The coefficients that a free vector stands for, scaled units."""
         ...
 
     def log_density(self, data: Any, free: jax.Array) -> jax.Array:

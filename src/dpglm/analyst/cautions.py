@@ -48,7 +48,8 @@ def cautions(fit: Fit) -> list[str]:
             number = f"only {smallest:.0f}" if math.isfinite(smallest) else "too few"
             messages.append(f"{number} effective draws for some coefficient: raise draws")
         if diagnostics.divergences > 0.001 * fit.coefficients[..., 0].size:
-            messages.append(f"{diagnostics.divergences} divergent transitions: tails may be missed")
+            remedy = "a narrower prior helps, or a release with more budget"
+            messages.append(f"{diagnostics.divergences} divergent transitions: tails may be missed; {remedy}")
     elif diagnostics.pareto_k is not None and not diagnostics.pareto_k < _LARGEST_PARETO_K:
         messages.append(
             f"the Laplace approximation is not to be trusted here (Pareto k = {diagnostics.pareto_k:.2f}):"

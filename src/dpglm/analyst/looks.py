@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.model import ModelShape, Parameters, TableData, constrain
+from dpglm.analyst.model import ModelShape, Parameters, TableData, coefficient_slopes, constrain
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.programs import kept_array, kept_program
@@ -124,17 +124,18 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
     options = {"link": None, "dispersion": None, "prior": None, "moments": "exact", "noise_aware": True}
     assembled = [assemble(group, **options) for group in groups]  # type: ignore[arg-type]
     shape, data = assembled[0][0], [_with_doubt(*each) for each in assembled]
-    laplace = find_modes(shape, stacked(data), starts(shape, data))
-    size = len(shape.names)
+    together = stacked(data)
+    laplace = find_modes(shape, together, starts(shape, data))
+    slopes = coefficient_slopes(shape, together, laplace.mode)
+    covariances = slopes @ laplace.covariance @ slopes.transpose(0, 2, 1)
     looks = []
     for number, group in enumerate(groups):
         parameters = _parameters(shape, data[number], laplace.mode[number])
         table = parameters.tables[0]
         rows = _pseudo_rows(np.asarray(table.mean), np.asarray(table.covariance), group[0].design)
-        covariance = laplace.covariance[number][:size, :size]
         spread = float(np.clip(parameters.spread, 1e-8, 1e3))
         cost = sum(release.stages[0].mu ** 2 for release in group)
-        looks.append(FirstLook(np.asarray(parameters.coefficients), covariance, rows, spread, cost))
+        looks.append(FirstLook(np.asarray(parameters.coefficients), covariances[number], rows, spread, cost))
     return looks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.jax_later import jax, jnp
 from dpglm.analyst.looks import FirstLook
-from dpglm.analyst.model import ModelShape, constrain, expected_data, table_coefficients
+from dpglm.analyst.model import ModelShape, coefficient_slopes, constrain, expected_data, table_coefficients
 from dpglm.analyst.modes import Laplace, curvature, find_modes, inverse_roots
 from dpglm.analyst.programs import kept_program
 from dpglm.analyst.result import Diagnostics, Fit, import_arviz
 from dpglm.analyst.sampler import WARMUP, Progress, continue_chains, start_chains
-from dpglm.analyst.staged import initial_points, staged_draws, staged_inflation, staged_model
+from dpglm.analyst.staged import initial_points, staged_inflation, staged_model, table_draws
 from dpglm.errors import InputError
 from dpglm.release_file import Release
 
@@ -41,18 +41,18 @@ def fit_moments(groups: Sequence[tuple[Release, ...]], asked: Asked) -> list[Fit
     laplace = find_modes(shape, together, starts(shape, data))
     units = np.stack([group[0].design.to_original_units()[0] for group in groups])
     inflation = _inflation(shape, together, laplace, units)
-    free, diagnostics = _draws(shape, together, laplace, asked)
+    drawn = _draws(shape, together, laplace, _Shown(shape, data, units), asked)
     results = []
     for number, group in enumerate(groups):
-        coefficients, spread, predictor_stddev = _of_draws(shape, data[number], free[number])
+        spread, predictor_stddev = _of_draws(shape, data[number], drawn.free[number])
         results.append(
             Fit(
                 releases=group,
-                coefficients=np.asarray(coefficients),
+                coefficients=drawn.coefficients[number],
                 spread=np.asarray(spread) if shape.has_spread else None,
                 predictor_stddev=float(predictor_stddev),
                 inflation=inflation[number],
-                diagnostics=diagnostics[number],
+                diagnostics=drawn.diagnostics[number],
                 prior=shape.prior,
                 method=asked.method,
                 options=asked.facts(),
@@ -71,57 +71,88 @@ def fit_staged(
     shape, data, predictor_stddevs = staged_model(groups, asked.prior, asked.options, firsts)
     together = stacked(data)
     laplace = find_modes(shape, together, initial_points(shape, data))
-    free, diagnostics = _draws(shape, together, laplace, asked)
+    units = np.stack([group[0].design.to_original_units()[0] for group in groups])
+    drawn = _draws(shape, together, laplace, _Shown(shape, data, units), asked)
     results = []
     for number, group in enumerate(groups):
-        drawn = staged_draws(shape, data[number], free[number], asked.seed)
-        units = group[0].design.to_original_units()[0]
+        table_coefficients, spread = table_draws(shape, data[number], drawn.free[number], asked.seed)
         results.append(
             Fit(
                 releases=group,
-                coefficients=drawn.coefficients,
-                spread=None if group[0].family == "logistic" else drawn.spread,
+                coefficients=drawn.coefficients[number],
+                spread=None if group[0].family == "logistic" else spread,
                 predictor_stddev=predictor_stddevs[number],
-                inflation=staged_inflation(shape, data[number], laplace, number, units),
-                diagnostics=diagnostics[number],
+                inflation=staged_inflation(shape, data[number], laplace, number, units[number]),
+                diagnostics=drawn.diagnostics[number],
                 prior=shape.prior,
                 method=asked.method,
                 options=asked.facts(),
-                table_coefficients=drawn.table_coefficients if shape.tables == 1 else None,
+                table_coefficients=table_coefficients if shape.tables == 1 else None,
             )
         )
     return results
 
 
-def _draws(shape: Model, data: Data, laplace: Laplace, asked: Asked) -> tuple[Floats, list[Diagnostics]]:
+class _Shown(NamedTuple):
+    """What takes draws of free vectors to coefficients, and these to the user's units."""
+
+    shape: Model
+    data: Sequence[Data]  # of each posterior
+    units: Floats  # (posteriors, coefficients, coefficients)
+
+    def coefficients(self, free: Floats) -> Floats:
+        """Scaled units, (posteriors, chains, draws, coefficients)."""
+        return np.stack([_coefficients(self.shape, *each) for each in zip(self.data, free, strict=True)])
+
+    def convergence(self, coefficients: Floats) -> tuple[Floats, Floats, Floats]:
+        """Effective sizes and R-hat of what a summary shows: in the user's units an intercept is a sum of others."""
+        shown = np.einsum("rcdj,rij->cdri", coefficients, self.units)
+        flat = shown.reshape(*shown.shape[:2], -1)  # all coefficients of all posteriors in one call
+        ess_bulk, ess_tail, r_hat = (part.reshape(shown.shape[2:]) for part in convergence(flat))
+        return ess_bulk, ess_tail, r_hat
+
+
+class _Drawn(NamedTuple):
+    """Draws of some posteriors: free vectors, what they stand for, and how well they were drawn."""
+
+    free: Floats
+    coefficients: Floats
+    diagnostics: list[Diagnostics]
+
+
+@kept_program
+def _coefficients(shape: Model, data: Any, free: Any) -> jax.Array:
+    return jax.vmap(jax.vmap(partial(shape.coefficients, data)))(free)
+
+
+def _draws(shape: Model, data: Data, laplace: Laplace, shown: _Shown, asked: Asked) -> _Drawn:
     if asked.method == "laplace":
-        return _laplace_draws(shape, data, laplace, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
-    return _nuts_draws(shape, data, laplace, asked.draws, asked.chains, asked.seed, asked.progress)
+        return _laplace_draws(shape, data, laplace, shown, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
+    return _nuts_draws(shape, data, laplace, shown, asked.draws, asked.chains, asked.seed, asked.progress)
 
 
 def _nuts_draws(
     shape: Model,
     data: Data,
     laplace: Laplace,
+    shown: _Shown,
     draws: int | None,
     chains: int,
     seed: int,
     progress: Progress | None,
-) -> tuple[Floats, list[Diagnostics]]:
+) -> _Drawn:
     """Draws, extended where the first ones are too few and the user left their number open."""
 
-    def shown(before: int, total: int) -> Progress | None:
+    def bar(before: int, total: int) -> Progress | None:
         """One bar for warm-up and draws."""
         return None if progress is None else lambda done, _: progress(before + done, total)
 
     total = WARMUP + (draws or _FIRST_DRAWS)
-    running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=shown(0, total))
-    running, sampled = continue_chains(running, total - WARMUP, shown(WARMUP, total))
+    running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=bar(0, total))
+    running, sampled = continue_chains(running, total - WARMUP, bar(WARMUP, total))
     while True:
-        # all coefficients of all posteriors in one call
-        posteriors, count = len(sampled.draws), len(shape.names)
-        columns = np.moveaxis(sampled.draws[..., :count], 0, 2).reshape(*sampled.draws.shape[1:3], posteriors * count)
-        ess_bulk, ess_tail, r_hat = (part.reshape(posteriors, count) for part in convergence(columns))
+        coefficients = shown.coefficients(sampled.draws)
+        ess_bulk, ess_tail, r_hat = shown.convergence(coefficients)
         diagnostics = [
             Diagnostics(
                 ess_bulk=ess_bulk[number],
@@ -132,22 +163,20 @@ def _nuts_draws(
                 mode_converged=bool(laplace.converged[number]),
                 pareto_k=None,
             )
-            for number in range(posteriors)
+            for number in range(len(coefficients))
         ]
         smallest = min(float(min(d.ess_bulk.min(), d.ess_tail.min())) for d in diagnostics)
         made = sampled.draws.shape[2]
         if draws is not None or smallest >= WANTED_ESS or made >= _MOST_DRAWS:
-            return sampled.draws, diagnostics
+            return _Drawn(sampled.draws, coefficients, diagnostics)
         enough = 1.2 * made * WANTED_ESS / max(np.nan_to_num(smallest), 50)
         wanted = min(_MOST_DRAWS, int(np.ceil(enough / 500)) * 500)
         more_wanted = max(wanted - made, 500)
-        running, more = continue_chains(running, more_wanted, shown(0, more_wanted))
+        running, more = continue_chains(running, more_wanted, bar(0, more_wanted))
         sampled = sampled.joined(more)
 
 
-def _laplace_draws(
-    shape: Model, data: Data, laplace: Laplace, draws: int, seed: int
-) -> tuple[Floats, list[Diagnostics]]:
+def _laplace_draws(shape: Model, data: Data, laplace: Laplace, shown: _Shown, draws: int, seed: int) -> _Drawn:
     """Draws from the Gaussian, with the tail index of the importance weights: above 0.7 it is not to be trusted."""
     az = import_arviz()
     rng = np.random.default_rng(seed)
@@ -164,19 +193,18 @@ def _laplace_draws(
         diagnostics.append(
             Diagnostics(draws * ones, draws * ones, ones, 0, 1.0, bool(laplace.converged[number]), float(pareto_k))
         )
-    return free[:, None], diagnostics
+    return _Drawn(free[:, None], shown.coefficients(free[:, None]), diagnostics)
 
 
 @kept_program
-def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Coefficients and spread of all draws of one posterior, and the posterior mean of sd(u), from some of them.
+def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.Array]:
+    """Spread of all draws of one posterior, and the posterior mean of sd(u), from some of them.
 
     Data is an argument, so releases of one shape share the program. Of several tables the largest sd(u) counts.
     """
 
-    def parameters_of(point: jax.Array) -> tuple[jax.Array, jax.Array]:
-        parameters, _ = constrain(shape, data, point)
-        return parameters.coefficients, parameters.spread
+    def spread_of(point: jax.Array) -> jax.Array:
+        return constrain(shape, data, point)[0].spread
 
     def stddev_of(point: jax.Array) -> jax.Array:
         parameters, _ = constrain(shape, data, point)
@@ -188,8 +216,7 @@ def _of_draws(shape: ModelShape, data: Any, free: Any) -> tuple[jax.Array, jax.A
 
     every = jnp.reshape(free, (-1, free.shape[-1]))
     some = every[:: max(1, len(every) // _DRAWS_FOR_STDDEV)]
-    coefficients, spread = jax.vmap(jax.vmap(parameters_of))(free)
-    return coefficients, spread, jnp.mean(jax.vmap(stddev_of)(some))
+    return jax.vmap(jax.vmap(spread_of))(free), jnp.mean(jax.vmap(stddev_of)(some))
 
 
 @kept_program
@@ -216,14 +243,6 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
 
 def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> Floats:
     """Gaussian approximation at the mode of other data, carried from the free vector to the scaled coefficients."""
-    count = len(shape.names)
     factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps), any_root=True)
-    slope = np.asarray(_prior_slopes(shape, laplace.mode[:, :count]))
-    part = np.einsum("rij,rjk->rik", slope, factor[:, :count])
-    return np.asarray(np.einsum("rij,rkj->rik", part, part), dtype=np.float64)
-
-
-@kept_program
-def _prior_slopes(shape: ModelShape, free: Any) -> Any:
-    """Derivatives of the coefficients in their free vectors."""
-    return jax.vmap(jax.jacfwd(lambda point: shape.prior.constrain(shape.names, point)[0]))(free)
+    part = coefficient_slopes(shape, data, laplace.mode) @ factor
+    return np.asarray(part @ part.transpose(0, 2, 1))

@@ -120,15 +120,19 @@ class StagedShape:
             total += log_prior + evidence + 0.5 * shift @ estimate - 0.5 * white @ white - log_determinants
         return total
 
+    def coefficients(self, _: Sequence[StagedTable], free: Array) -> Array:
+        """The coefficients that a free vector stands for."""
+        return self.prior.constrain(self.names, free[: len(self.names)])[0]
+
     def table_estimate(self, data: Sequence[StagedTable], free: Array, noise: Array) -> tuple[Array, Array]:
         """A draw of the first table's own estimate given everything else, in its scaled units; and its dispersion."""
         table, own = data[0], self.split(free)[0]
-        coefficients, _ = self.prior.constrain(self.names, free[: len(self.names)])
         root, s, _ = _information(table, own)
         precision, shift, _ = _looks(table, root, own)
         inverse = jnp.linalg.inv(s)
         factor = jnp.linalg.cholesky(inverse + precision)
-        mean = jax.scipy.linalg.cho_solve((factor, True), inverse @ _position(table, coefficients) + shift)
+        v = _position(table, self.coefficients(data, free))
+        mean = jax.scipy.linalg.cho_solve((factor, True), inverse @ v + shift)
         t = mean + jax.scipy.linalg.solve_triangular(factor.T, noise, lower=False)
         own_units = jnp.linalg.solve(table.whiten, t / jnp.sqrt(table.num_rows)) + table.centre
         shared = jnp.linalg.solve(table.matrix, own_units - table.shift)
@@ -240,31 +244,20 @@ def _check(group: Sequence[Release], names: tuple[str, ...]) -> None:
         raise InputError("releases", first.id, "has one stage, others have several", "fit it by itself")
 
 
-class StagedDraws(NamedTuple):
-    """Draws of the coefficients, of the first table's own estimate, and of its spread."""
-
-    coefficients: Floats
-    table_coefficients: Floats
-    spread: Floats
-
-
-def staged_draws(shape: StagedShape, data: tuple[StagedTable, ...], free: Floats, seed: int) -> StagedDraws:
-    """What draws of the free vector, (chains, draws, size), say."""
+def table_draws(shape: StagedShape, data: tuple[StagedTable, ...], free: Floats, seed: int) -> tuple[Floats, Floats]:
+    """The first table's own estimate and its spread, for draws of the free vector, (chains, draws, size)."""
     noise = np.random.default_rng([seed, 1]).normal(size=(*free.shape[:2], len(shape.names)))
-    coefficients, estimates, dispersion = _transform(shape, data, free, noise)
-    spread = np.asarray(dispersion) * float(data[0].spread_unit)
-    return StagedDraws(np.asarray(coefficients), np.asarray(estimates), spread)
+    estimates, dispersion = _transform(shape, data, free, noise)
+    return np.asarray(estimates), np.asarray(dispersion) * float(data[0].spread_unit)
 
 
 @kept_program
-def _transform(shape: StagedShape, data: Any, free: Any, noise: Any) -> tuple[Array, Array, Array]:
-    def one(pair: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-        point, standard = pair
-        coefficients, _ = shape.prior.constrain(shape.names, point[: len(shape.names)])
-        return coefficients, *shape.table_estimate(data, point, standard)
-
+def _transform(shape: StagedShape, data: Any, free: Any, noise: Any) -> tuple[Array, Array]:
     # One by one: thousands of small factorisations in one batch were seen to stop for ever on a CPU of two cores.
-    return cast("tuple[Array, Array, Array]", jax.lax.map(lambda chain: jax.lax.map(one, chain), (free, noise)))
+    def one(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        return shape.table_estimate(data, *pair)
+
+    return cast("tuple[Array, Array]", jax.lax.map(lambda chain: jax.lax.map(one, chain), (free, noise)))
 
 
 def staged_inflation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from dpglm.analyst.priors import Prior, prior_of
 from dpglm.analyst.programs import use_compilation_cache
 from dpglm.analyst.sampler import sample_chains
 from dpglm.baselines.row_likelihood import row_likelihood
-from dpglm.baselines.rows_posterior import Floats, RowsPosterior
+from dpglm.baselines.rows_posterior import RowsPosterior
 from dpglm.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class RowsModel:
         likelihood = row_likelihood(self.outcome.family_name, self.outcome.link)
         return log_prior + jnp.sum(likelihood(rows.matrix @ coefficients, rows.y, spread))
 
+    def coefficients(self, _: Any, free: jax.Array) -> jax.Array:
+        """The coefficients that a free vector stands for."""
+        return self.prior.constrain(self.names, free[: len(self.names)])[0]
+
 
 def non_private(
     rows: ScaledRows,
@@ -99,16 +104,11 @@ def non_private_many(
     sampled = sample_chains(model, data, laplace, chains=chains, draws=draws, seed=seed)
     results = []
     for table, free in zip(tables, sampled.draws, strict=True):
-        coefficients = _coefficients(model, free[..., : len(model.names)])
+        coefficients = np.asarray(jax.vmap(jax.vmap(partial(model.coefficients, None)))(jnp.asarray(free)))
         bulk, tail, r_hat = convergence(coefficients)
         facts = {"method": "non_private", "seed": seed, "link": model.outcome.link}
         results.append(RowsPosterior(table.design, coefficients, r_hat, np.minimum(bulk, tail), facts))
     return results
-
-
-def _coefficients(model: RowsModel, free: Floats) -> Floats:
-    constrained = jax.vmap(jax.vmap(lambda point: model.prior.constrain(model.names, point)[0]))(jnp.asarray(free))
-    return np.asarray(constrained)
 
 
 def stacked_rows(
