@@ -94,6 +94,11 @@ class ModelShape:
         return self.tables[0].outcome.family_name in _LOG_SPREAD_PRIOR and self.fixed_spread is None
 
     @property
+    def has_level(self) -> bool:
+        """Whether the free vector begins with the level of counts, and not with their intercept."""
+        return self.tables[0].outcome.family_name == "poisson" and self.names[0] == "Intercept"
+
+    @property
     def size(self) -> int:
         return len(self.names) + int(self.has_spread) + sum(table.size for table in self.tables)
 
@@ -226,8 +231,11 @@ def constrain(shape: ModelShape, data: Sequence[TableData], free: Array) -> tupl
     """The parameters that a free vector stands for, and their log prior density (Jacobians included)."""
     count = len(shape.names)
     tables, log_prior = _tables(shape, data, free)
-    level = _level_above_intercept(shape, data, free[:count], tables)
-    coefficients, its_prior = shape.prior.constrain(shape.names, free[:count].at[0].add(-level))
+    of_coefficients = free[:count]
+    if shape.has_level:
+        level = _level_above_intercept(shape, data, of_coefficients, tables)
+        of_coefficients = jnp.concatenate([of_coefficients[:1] - level, of_coefficients[1:]])
+    coefficients, its_prior = shape.prior.constrain(shape.names, of_coefficients)
     log_prior += its_prior
     spread = jnp.asarray(1.0 if shape.fixed_spread is None else shape.fixed_spread)
     if shape.has_spread:
@@ -240,6 +248,8 @@ def constrain(shape: ModelShape, data: Sequence[TableData], free: Array) -> tupl
 
 def with_level(shape: ModelShape, data: Sequence[TableData], free: Array) -> Array:
     """The free vector of one that holds the intercept itself: what ``constrain`` undoes."""
+    if not shape.has_level:
+        return free
     tables, _ = _tables(shape, data, free)
     return jnp.asarray(free).at[0].add(_level_above_intercept(shape, data, free[: len(shape.names)], tables))
 
@@ -247,13 +257,10 @@ def with_level(shape: ModelShape, data: Sequence[TableData], free: Array) -> Arr
 def _level_above_intercept(
     shape: ModelShape, data: Sequence[TableData], free: Array, tables: Sequence[TableParameters]
 ) -> Array:
-    """Of counts: the predictor at an average row less the intercept, in which the mean count is nearly linear.
+    """The predictor at an average row, less the intercept. With a log link the mean count is exp(level), unclamped.
 
-    With a log link the mean is exp(level) just so. Several tables count by their rows. It must not depend on the first
-    entry of the free vector.
+    Several tables count by their rows. It must not depend on the first entry of the free vector.
     """
-    if shape.names[0] != "Intercept" or shape.tables[0].outcome.family_name != "poisson":
-        return jnp.zeros(())
     rough, _ = shape.prior.constrain(shape.names, free)
     total = sum(its_data.num_rows for its_data in data)
     level = jnp.zeros(())
