@@ -17,7 +17,7 @@ def write_page(results: dict[str, Any], where: dict[str, Any]) -> None:
         "",
         paragraph(f"""
             `make bench-fit` (seed {results["seed"]}; versions in `benchmarks/results/fit_speed.json`;
-            {where["processor"]}, {where["cores"]} cores, with other work on them). Written by
+            {where["processor"]}, {where["cores"]} cores). Written by
             `benchmarks/fit_speed.py`.
         """),
         "",
@@ -79,7 +79,7 @@ def _against_stan(compared: list[dict[str, Any]], setting: dict[str, Any]) -> li
             250 warm-up and 1,000 kept draws), one after the other in one run. Effective draws are
             the smallest bulk effective sample size among the coefficients. Seconds are the whole sampling call,
             warm-up included, building and compiling not; for dpglm finding the mode is included, and the median of
-            three runs counts. Other programs shared the cores; processor time (all threads and processes of either)
+            three runs counts. Other programs may share the cores; processor time (all threads and processes of either)
             does not count them, but ignores that Stan runs its chains in parallel.
         """),
         *table(
@@ -145,7 +145,7 @@ def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
             `dpglm fit` from the shell's call to the end of its process, with the programs of this model in the cache
             folder; and the same fit in a process that has imported and loaded everything: mode and sampling. dpglm's
             own statistics with an intercept, otherwise as above; the fastest of several runs of each, in turn. Other
-            programs shared the cores: processor time does not count them. In one stage sampling takes most of it from
+            programs may share the cores: processor time does not count them. In one stage sampling takes most of it from
             {most[0]["columns"]:.0f} columns on.
         """),
         *table(
@@ -170,7 +170,6 @@ def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
             ["columns", "stages", "command line, s", "release, s", "imports, s", "waiting, s", "mode and sampling, s",
              "table, s", "share of sampling"], parts,
         ),
-        "",
     ]  # fmt: skip
 
 
