@@ -145,8 +145,8 @@ def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
             `dpglm fit` from the shell's call to the end of its process, with the programs of this model in the cache
             folder; and the same fit in a process that has imported and loaded everything: mode and sampling. dpglm's
             own statistics with an intercept, otherwise as above; the fastest of several runs of each, in turn. Other
-            programs may share the cores: processor time does not count them. In one stage sampling takes most of it from
-            {most[0]["columns"]:.0f} columns on.
+            programs may share the cores: processor time does not count them. In one stage sampling takes most of it
+            from {most[0]["columns"]:.0f} columns on.
         """),
         *table(
             ["columns", "stages", "command, s", "of which mode and sampling, s", "share", "command, processor s",
