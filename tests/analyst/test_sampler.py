@@ -16,6 +16,7 @@ from scipy import optimize
 from dpglm.analyst import batches, modes, posteriors, sampler
 from dpglm.analyst.assemble import assemble, stacked, starts
 from dpglm.analyst.batches import evaluate
+from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import TableData
 from dpglm.analyst.modes import Laplace, curvature, find_modes
 from dpglm.analyst.nuts import Reference
@@ -189,6 +190,18 @@ def test_chains_go_on_where_they_stopped(first: Any, chains: Any, monkeypatch: p
     np.testing.assert_array_equal(later_running.reference.variance, running.reference.variance)
 
 
+def test_effective_draws_are_counted_in_the_users_units(first: Any) -> None:
+    """An intercept that is a sum of two coefficients mixes as slowly as the slower of them."""
+    noise = np.random.default_rng(8).normal(size=(2, 4, 300, 2))
+    slow = np.cumsum(noise, axis=2) * [0.0, 0.3] + noise
+    units = np.array([[[1.0, -3.0], [0.0, 1.0]], np.eye(2)])
+    shown = posteriors._Shown(first[0], [], units)
+    found = np.stack(shown.convergence(slow))
+    for number in range(2):
+        np.testing.assert_allclose(found[:, number], convergence(slow[number] @ units[number].T), rtol=1e-12)
+    assert found[0, 0, 0] < 100 < 1000 < found[0, 1, 0]
+
+
 def test_a_fit_extends_its_chains_without_a_second_warm_up(
     first: Any, chains: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +247,6 @@ def test_draws_of_a_density_that_is_not_gaussian() -> None:
 
     log(1 + e^x) is exponential with mean 1.
     """
-    from dpglm.analyst.convergence import convergence
 
     def bent(data: Any, free: jax.Array) -> jax.Array:
         x, y, z = free + 0 * data[0].num_rows
