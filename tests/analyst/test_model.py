@@ -14,13 +14,15 @@ import pytest
 from numpyro.distributions.transforms import CorrCholeskyTransform
 from scipy import stats
 
-from dpglm.analyst.assemble import prepare
+from dpglm.analyst import posteriors
+from dpglm.analyst.assemble import prepare, stacked
 from dpglm.analyst.likelihood import dense_log_likelihood
 from dpglm.analyst.model import (
     ModelShape,
     TableData,
     TableShape,
     _correlation_factor,
+    coefficient_covariance,
     constrain,
     expected_data,
     initial_point,
@@ -29,6 +31,7 @@ from dpglm.analyst.model import (
     table_coefficients,
     with_level,
 )
+from dpglm.analyst.modes import find_modes
 from dpglm.analyst.moments import statistics_covariance, statistics_mean
 from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
@@ -242,6 +245,26 @@ def test_the_level_of_counts_is_a_shear(link: str, prior: Any) -> None:
     own_intercepts = alpha, alpha + 0.7 * beta[0] + 0.1
     level = sum(w * (a + m) for w, a, m in zip((0.25, 0.75), own_intercepts, means, strict=True))
     np.testing.assert_allclose(levelled[0], level, rtol=1e-12)
+
+
+def test_the_gaussian_of_coefficients_is_that_of_a_density_without_a_level() -> None:
+    """A shear moves no mode, and there curvatures follow its derivative: the intercept's error holds all others."""
+    shape = shape_of("poisson")
+    data = data_of(shape)
+    together = stacked([data])
+    laplace = find_modes(shape, together, initial_point(shape, data)[None])
+    plain = np.array(laplace.mode[0])
+    plain[0] = constrained(shape)(data, jnp.asarray(plain))[0].coefficients[0]
+    gradient = jax.jit(jax.grad(lambda free: log_density(shape, data, with_level(shape, data, free))))
+    np.testing.assert_allclose(gradient(jnp.asarray(plain)), 0.0, atol=1e-2)
+    steps = 1e-4 * np.eye(shape.size)
+    precision = -np.stack([(gradient(plain + step) - gradient(plain - step)) / 2e-4 for step in steps])
+    expected = np.linalg.inv((precision + precision.T) / 2)[:3, :3]
+    found = coefficient_covariance(shape, together, laplace.mode, laplace.factor)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    np.testing.assert_allclose(posteriors._coefficient_covariance(shape, together, laplace)[0], expected, rtol=1e-3)
+    level = laplace.covariance[0, 0, 0]
+    assert expected[0, 0] > 1.1 * level
 
 
 def test_other_outcomes_have_no_level() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.model import ModelShape, Parameters, TableData, coefficient_slopes, constrain
+from dpglm.analyst.model import ModelShape, Parameters, TableData, coefficient_covariance, constrain
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.programs import kept_array, kept_program
@@ -126,8 +126,7 @@ def first_looks(releases: Sequence[Release | tuple[Release, ...]]) -> list[First
     shape, data = assembled[0][0], [_with_doubt(*each) for each in assembled]
     together = stacked(data)
     laplace = find_modes(shape, together, starts(shape, data))
-    slopes = coefficient_slopes(shape, together, laplace.mode)
-    covariances = slopes @ laplace.covariance @ slopes.transpose(0, 2, 1)
+    covariances = coefficient_covariance(shape, together, laplace.mode, laplace.factor)
     looks = []
     for number, group in enumerate(groups):
         parameters = _parameters(shape, data[number], laplace.mode[number])

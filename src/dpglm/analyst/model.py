@@ -282,15 +282,20 @@ def _tables(shape: ModelShape, data: Sequence[TableData], free: Array) -> tuple[
     return tuple(tables), log_prior
 
 
-def coefficient_slopes(
-    shape: ModelShape, data: tuple[TableData, ...], free: npt.NDArray[np.float64]
+def coefficient_covariance(
+    shape: ModelShape, data: tuple[TableData, ...], mode: npt.NDArray[np.float64], factor: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Derivatives of the coefficients in the free vector, (posteriors, coefficients, size); data is stacked."""
-    return np.asarray(_slopes(shape, data, free))
+    """Of the scaled coefficients, where free vectors are normal near ``mode``, ``factor`` a root of their covariance.
+
+    Data, modes and factors of some posteriors, each stacked.
+    """
+    part = np.asarray(_coefficient_slopes(shape, data, mode)) @ factor
+    return np.asarray(part @ part.transpose(0, 2, 1))
 
 
 @kept_program
-def _slopes(shape: ModelShape, data: Any, free: Any) -> Any:
+def _coefficient_slopes(shape: ModelShape, data: Any, free: Any) -> Any:
+    """Derivatives of the coefficients in the free vector, (posteriors, coefficients, size)."""
     return jax.vmap(lambda its_data, point: jax.jacrev(partial(shape.coefficients, its_data))(point))(data, free)
 
 

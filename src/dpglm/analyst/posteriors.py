@@ -14,7 +14,7 @@ from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.jax_later import jax, jnp
 from dpglm.analyst.looks import FirstLook
-from dpglm.analyst.model import ModelShape, coefficient_slopes, constrain, expected_data, table_coefficients
+from dpglm.analyst.model import ModelShape, coefficient_covariance, constrain, expected_data, table_coefficients
 from dpglm.analyst.modes import Laplace, curvature, find_modes, inverse_roots
 from dpglm.analyst.programs import kept_program
 from dpglm.analyst.result import Diagnostics, Fit, import_arviz
@@ -244,5 +244,4 @@ def _inflation(shape: ModelShape, data: Data, laplace: Laplace, units: Floats) -
 def _coefficient_covariance(shape: ModelShape, data: Data, laplace: Laplace) -> Floats:
     """Gaussian approximation at the mode of other data, carried from the free vector to the scaled coefficients."""
     factor, _ = inverse_roots(curvature(shape, data, laplace.mode, laplace.steps), any_root=True)
-    part = coefficient_slopes(shape, data, laplace.mode) @ factor
-    return np.asarray(part @ part.transpose(0, 2, 1))
+    return coefficient_covariance(shape, data, laplace.mode, factor)
