@@ -19,7 +19,7 @@ from repeated import coverage_record, posteriors, released
 DOCS = Path(__file__).parent.parent / "docs"
 SEED = 20261115
 TABLES, BY_NUTS = 300, 40
-DRAWS = 500
+DRAWS, NUTS_DRAWS = 500, 2_000
 ROWS = 20_000
 EPSILONS = (3.0,)
 BOUND = 20
@@ -44,7 +44,7 @@ def measure(epsilon: float) -> dict[str, dict]:
     for name, dispersion in (("inferred", None), ("1 (Poisson)", 1.0)):
         fits = {"laplace": posteriors(groups, "laplace", DRAWS, dispersion=dispersion)}
         if dispersion is None:
-            fits["nuts"] = posteriors(groups[:BY_NUTS], "nuts", DRAWS)
+            fits["nuts"] = posteriors(groups[:BY_NUTS], "nuts", NUTS_DRAWS)
         results[name] = {method: coverage_record(fit, TRUTH) for method, fit in fits.items()}
     return results
 

@@ -11,15 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 import dpglm
-from calibration import calibration_of, laplace_draws
+from calibration import calibration_of
 from calibration_page import Record
-from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.convergence import convergence
 from dpglm.analyst.fit import Asked
-from dpglm.analyst.modes import find_modes
-from dpglm.analyst.posteriors import fit_staged
-from dpglm.analyst.programs import use_compilation_cache
-from dpglm.analyst.sampler import sample_chains
+from dpglm.analyst.posteriors import fit_moments, fit_staged
 from dpglm.custodian.build import build_release
 from seeded_noise import SeededNoise
 
@@ -62,31 +57,11 @@ def posteriors(
     moments: str = "exact",
 ) -> Posteriors:
     """What ``dpglm.fit`` makes of each group of releases, all of one shape, in one batch."""
-    use_compilation_cache()
     options: dict[str, Any] = {"link": None, "dispersion": dispersion, "moments": moments, "noise_aware": True}
-    if any(len(release.stages) > 1 for release in groups[0]):
-        return _staged_posteriors(groups, method, draws, options)
-    each = [assemble(group, prior=None, **options) for group in groups]
-    shape, data = each[0][0], [data for _, data in each]
-    assert all(other == shape for other, _ in each)
-    together = stacked(data)
-    laplace = find_modes(shape, together, starts(shape, data))
-    count = len(shape.names)
-    if method == "laplace":
-        free, _, tails = laplace_draws(shape, together, laplace, draws, seed=0)
-        return Posteriors(free[..., :count], float(np.mean(np.array(tails) > 0.7)))
-    chains = sample_chains(shape, together, laplace, chains=CHAINS, draws=draws // CHAINS, seed=0)
-    r_hat = [convergence(one[..., :count])[2].max() for one in chains.draws]
-    free = chains.draws.reshape(len(groups), -1, chains.draws.shape[-1])
-    return Posteriors(free[..., :count], float(np.mean(np.array(r_hat) > 1.01)))
-
-
-def _staged_posteriors(
-    groups: Sequence[Sequence[dpglm.Release]], method: str, draws: int, options: dict[str, Any]
-) -> Posteriors:
     chains = 1 if method == "laplace" else CHAINS
     asked = Asked(None, method, draws // chains, chains, 0, None, options)
-    fits = fit_staged([tuple(group) for group in groups], asked)
+    in_stages = any(len(release.stages) > 1 for release in groups[0])
+    fits = (fit_staged if in_stages else fit_moments)([tuple(group) for group in groups], asked)
     trouble = [
         fit.diagnostics.r_hat.max() > 1.01 if fit.diagnostics.pareto_k is None else fit.diagnostics.pareto_k > 0.7
         for fit in fits
