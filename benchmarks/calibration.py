@@ -39,7 +39,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.metadata import version
 from itertools import chain
 from multiprocessing import get_context
@@ -71,7 +71,7 @@ from calibration_cells import (
     table_data,
 )
 from calibration_page import LEVELS, Record, percent, write_page
-from dpglm.analyst.batches import evaluate
+from dpglm.analyst.batches import coefficients_of, evaluate
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import ModelShape, initial_point
 from dpglm.analyst.modes import find_modes
@@ -128,10 +128,7 @@ def fit_batch(plans: Sequence[Plan], batch: Sequence[Simulated], settings: argpa
 
 def _with_coefficients(shape: ModelShape, data: Any, free: Floats) -> Floats:
     """Draws, (posteriors, chains, draws, size), whose first entries are the coefficients themselves."""
-    of_points = jax.jit(lambda its_data, points: jax.vmap(jax.vmap(partial(shape.coefficients, its_data)))(points))
-    coefficients = np.stack(
-        [of_points(its_data, points) for its_data, points in zip(_unstacked(data), free, strict=True)]
-    )
+    coefficients = coefficients_of(shape, data, free)
     return np.concatenate([coefficients, free[..., coefficients.shape[-1] :]], axis=-1)
 
 

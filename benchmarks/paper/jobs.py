@@ -9,13 +9,13 @@ import dataclasses
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from dpglm.analyst.batches import coefficients_of
 from dpglm.analyst.modes import find_modes
 from dpglm.analyst.outcomes import Outcome
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
@@ -68,12 +68,8 @@ class PosteriorJob:
 
     def _sketch(self, free: np.ndarray, which: Sequence[int] | np.ndarray) -> Result:
         """Of the coefficients of some of the posteriors."""
-        of_points = jax.jit(lambda data, points: jax.vmap(jax.vmap(partial(self.model.coefficients, data)))(points))
-        coefficients = [
-            of_points(jax.tree.map(lambda array, number=number: np.asarray(array)[number], self.data), points)
-            for number, points in zip(which, free, strict=True)
-        ]
-        return _as_arrays(Sketches.of(np.array(coefficients)))
+        data = jax.tree.map(lambda array: np.asarray(array)[np.asarray(which)], self.data)
+        return _as_arrays(Sketches.of(coefficients_of(self.model, data, free)))
 
 
 @dataclass(frozen=True)

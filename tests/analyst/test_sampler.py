@@ -190,13 +190,12 @@ def test_chains_go_on_where_they_stopped(first: Any, chains: Any, monkeypatch: p
     np.testing.assert_array_equal(later_running.reference.variance, running.reference.variance)
 
 
-def test_effective_draws_are_counted_in_the_users_units(first: Any) -> None:
+def test_effective_draws_are_counted_in_the_users_units() -> None:
     """An intercept that is a sum of two coefficients mixes as slowly as the slower of them."""
     noise = np.random.default_rng(8).normal(size=(2, 4, 300, 2))
     slow = np.cumsum(noise, axis=2) * [0.0, 0.3] + noise
     units = np.array([[[1.0, -3.0], [0.0, 1.0]], np.eye(2)])
-    shown = posteriors._Shown(first[0], [], units)
-    found = np.stack(shown.convergence(slow))
+    found = np.stack(posteriors._convergence_as_shown(slow, units))
     for number in range(2):
         np.testing.assert_allclose(found[:, number], convergence(slow[number] @ units[number].T), rtol=1e-12)
     assert found[0, 0, 0] < 100 < 1000 < found[0, 1, 0]
@@ -215,9 +214,9 @@ def test_a_fit_extends_its_chains_without_a_second_warm_up(
 
     monkeypatch.setattr(posteriors, "_FIRST_DRAWS", 100)
     monkeypatch.setattr(posteriors, "start_chains", counted)
-    shown = posteriors._Shown(shape, [jax.tree.map(lambda array: array[0], data)], np.eye(len(shape.names))[None])
+    units = np.eye(len(shape.names))[None]
     draws, _, (diagnostics,) = posteriors._nuts_draws(
-        shape, data, laplace, shown, None, 4, 7, lambda done, total: seen.append((done, total))
+        shape, data, laplace, units, None, 4, 7, lambda done, total: seen.append((done, total))
     )
     assert len(starts_made) == 1
     assert draws.shape[2] >= 500

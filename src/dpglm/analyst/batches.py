@@ -62,6 +62,18 @@ def value_and_gradient(shape: Model, data: Any, point: jax.Array) -> Any:
     return jax.value_and_grad(partial(shape.log_density, data))(point)
 
 
+def coefficients_of(shape: Model, data: Data, free: Floats) -> Floats:
+    """Scaled coefficients of all draws of some posteriors; ``free`` is (posteriors, chains, draws, size)."""
+    arrays = mapped(np.asarray, data)
+    each = [mapped(lambda array, number=number: array[number], arrays) for number in range(len(free))]
+    return np.stack([_coefficients(shape, *pair) for pair in zip(each, free, strict=True)])
+
+
+@kept_program
+def _coefficients(shape: Model, data: Any, free: Any) -> jax.Array:
+    return jax.vmap(jax.vmap(partial(shape.coefficients, data)))(free)
+
+
 def at_points(
     one: Callable[..., Any], arrays: tuple[Any, ...], points: int, rows: int, in_lanes: bool
 ) -> Callable[..., Any]:

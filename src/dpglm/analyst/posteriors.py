@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpglm.analyst.assemble import NEGLIGIBLE_NOISE, assemble, stacked, starts
-from dpglm.analyst.batches import Data, Floats, Model, evaluate
+from dpglm.analyst.batches import Data, Floats, Model, coefficients_of, evaluate
 from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.jax_later import jax, jnp
@@ -41,7 +41,7 @@ def fit_moments(groups: Sequence[tuple[Release, ...]], asked: Asked) -> list[Fit
     laplace = find_modes(shape, together, starts(shape, data))
     units = np.stack([group[0].design.to_original_units()[0] for group in groups])
     inflation = _inflation(shape, together, laplace, units)
-    drawn = _draws(shape, together, laplace, _Shown(shape, data, units), asked)
+    drawn = _draws(shape, together, laplace, units, asked)
     results = []
     for number, group in enumerate(groups):
         spread, predictor_stddev = _of_draws(shape, data[number], drawn.free[number])
@@ -72,7 +72,7 @@ def fit_staged(
     together = stacked(data)
     laplace = find_modes(shape, together, initial_points(shape, data))
     units = np.stack([group[0].design.to_original_units()[0] for group in groups])
-    drawn = _draws(shape, together, laplace, _Shown(shape, data, units), asked)
+    drawn = _draws(shape, together, laplace, units, asked)
     results = []
     for number, group in enumerate(groups):
         table_coefficients, spread = table_draws(shape, data[number], drawn.free[number], asked.seed)
@@ -93,25 +93,6 @@ def fit_staged(
     return results
 
 
-class _Shown(NamedTuple):
-    """What takes draws of free vectors to coefficients, and these to the user's units."""
-
-    shape: Model
-    data: Sequence[Data]  # of each posterior
-    units: Floats  # (posteriors, coefficients, coefficients)
-
-    def coefficients(self, free: Floats) -> Floats:
-        """Scaled units, (posteriors, chains, draws, coefficients)."""
-        return np.stack([_coefficients(self.shape, *each) for each in zip(self.data, free, strict=True)])
-
-    def convergence(self, coefficients: Floats) -> tuple[Floats, Floats, Floats]:
-        """Effective sizes and R-hat of what a summary shows: in the user's units an intercept is a sum of others."""
-        shown = np.einsum("rcdj,rij->cdri", coefficients, self.units)
-        flat = shown.reshape(*shown.shape[:2], -1)  # all coefficients of all posteriors in one call
-        ess_bulk, ess_tail, r_hat = (part.reshape(shown.shape[2:]) for part in convergence(flat))
-        return ess_bulk, ess_tail, r_hat
-
-
 class _Drawn(NamedTuple):
     """Draws of some posteriors: free vectors, what they stand for, and how well they were drawn."""
 
@@ -120,22 +101,26 @@ class _Drawn(NamedTuple):
     diagnostics: list[Diagnostics]
 
 
-@kept_program
-def _coefficients(shape: Model, data: Any, free: Any) -> jax.Array:
-    return jax.vmap(jax.vmap(partial(shape.coefficients, data)))(free)
+def _convergence_as_shown(coefficients: Floats, units: Floats) -> tuple[Floats, Floats, Floats]:
+    """Effective sizes and R-hat of what a summary shows: in the user's units an intercept is a sum of others."""
+    shown = np.einsum("rcdj,rij->cdri", coefficients, units)
+    flat = shown.reshape(*shown.shape[:2], -1)  # all coefficients of all posteriors in one call
+    ess_bulk, ess_tail, r_hat = (part.reshape(shown.shape[2:]) for part in convergence(flat))
+    return ess_bulk, ess_tail, r_hat
 
 
-def _draws(shape: Model, data: Data, laplace: Laplace, shown: _Shown, asked: Asked) -> _Drawn:
+def _draws(shape: Model, data: Data, laplace: Laplace, units: Floats, asked: Asked) -> _Drawn:
+    """``units``, (posteriors, coefficients, coefficients), takes scaled coefficients to the user's."""
     if asked.method == "laplace":
-        return _laplace_draws(shape, data, laplace, shown, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
-    return _nuts_draws(shape, data, laplace, shown, asked.draws, asked.chains, asked.seed, asked.progress)
+        return _laplace_draws(shape, data, laplace, asked.draws or 4 * _FIRST_DRAWS, asked.seed)
+    return _nuts_draws(shape, data, laplace, units, asked.draws, asked.chains, asked.seed, asked.progress)
 
 
 def _nuts_draws(
     shape: Model,
     data: Data,
     laplace: Laplace,
-    shown: _Shown,
+    units: Floats,
     draws: int | None,
     chains: int,
     seed: int,
@@ -151,8 +136,8 @@ def _nuts_draws(
     running = start_chains(shape, data, laplace, chains=chains, seed=seed, progress=bar(0, total))
     running, sampled = continue_chains(running, total - WARMUP, bar(WARMUP, total))
     while True:
-        coefficients = shown.coefficients(sampled.draws)
-        ess_bulk, ess_tail, r_hat = shown.convergence(coefficients)
+        coefficients = coefficients_of(shape, data, sampled.draws)
+        ess_bulk, ess_tail, r_hat = _convergence_as_shown(coefficients, units)
         diagnostics = [
             Diagnostics(
                 ess_bulk=ess_bulk[number],
@@ -176,7 +161,7 @@ def _nuts_draws(
         sampled = sampled.joined(more)
 
 
-def _laplace_draws(shape: Model, data: Data, laplace: Laplace, shown: _Shown, draws: int, seed: int) -> _Drawn:
+def _laplace_draws(shape: Model, data: Data, laplace: Laplace, draws: int, seed: int) -> _Drawn:
     """Draws from the Gaussian, with the tail index of the importance weights: above 0.7 it is not to be trusted."""
     az = import_arviz()
     rng = np.random.default_rng(seed)
@@ -193,7 +178,7 @@ def _laplace_draws(shape: Model, data: Data, laplace: Laplace, shown: _Shown, dr
         diagnostics.append(
             Diagnostics(draws * ones, draws * ones, ones, 0, 1.0, bool(laplace.converged[number]), float(pareto_k))
         )
-    return _Drawn(free[:, None], shown.coefficients(free[:, None]), diagnostics)
+    return _Drawn(free[:, None], coefficients_of(shape, data, free[:, None]), diagnostics)
 
 
 @kept_program

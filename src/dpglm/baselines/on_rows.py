@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpglm.analyst.batches import coefficients_of
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.model import _LOG_SPREAD_PRIOR
 from dpglm.analyst.modes import find_modes
@@ -103,8 +103,7 @@ def non_private_many(
     laplace = find_modes(model, data, np.zeros((len(tables), model.size)))
     sampled = sample_chains(model, data, laplace, chains=chains, draws=draws, seed=seed)
     results = []
-    for table, free in zip(tables, sampled.draws, strict=True):
-        coefficients = np.asarray(jax.vmap(jax.vmap(partial(model.coefficients, None)))(jnp.asarray(free)))
+    for table, coefficients in zip(tables, coefficients_of(model, data, sampled.draws), strict=True):
         bulk, tail, r_hat = convergence(coefficients)
         facts = {"method": "non_private", "seed": seed, "link": model.outcome.link}
         results.append(RowsPosterior(table.design, coefficients, r_hat, np.minimum(bulk, tail), facts))
