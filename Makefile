@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-rare-levels bench-no-noise bench-likelihood bench-widths bench-real bench-paper bench-scale bench-trust clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-looks-speed bench-paper bench-scale bench-trust clean
 
 install: $(STAMP)
 
@@ -64,9 +64,6 @@ bench-joint: $(STAMP)
 bench-overdispersion: $(STAMP)
 	$(BIN)/python benchmarks/overdispersion.py
 
-bench-rare-levels: $(STAMP)
-	$(BIN)/python benchmarks/rare_levels.py
-
 bench-no-noise: $(STAMP)
 	$(BIN)/python benchmarks/no_noise_limit.py
 
@@ -75,20 +72,13 @@ bench-likelihood: $(STAMP)
 
 # Real tables are read from DATA (default: ../shared/data) where they are there; simulated ones need nothing.
 DATA ?= ../shared/data
+bench-real: export OPENBLAS_NUM_THREADS = 1
 bench-real: $(STAMP)
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 2 3 auto
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages auto --method nuts --spanning
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 auto --method nuts --rows 2000 --epsilons 0.3 --tables \
-	  acs_high_income acs_log_income acs_married adult adult_hours fair_affairs simulated_linear simulated_logistic
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 1 3 auto --method nuts --rows 10000 --epsilons 0.3 --tables \
-	  acs_log_income --repetitions 200
-	$(BIN)/python benchmarks/real.py --data $(DATA) --stages 3 auto --method nuts --rows 2000 --epsilons 1.0 --tables \
-	  doctor_visits randhie simulated_counts
-	$(BIN)/python benchmarks/real_limit.py
-	test -x $(VENV)-diffprivlib/bin/python || $(PYTHON) -m venv $(VENV)-diffprivlib
-	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
-	$(BIN)/python benchmarks/real_objective.py --data $(DATA) --python $(VENV)-diffprivlib/bin/python
+	$(BIN)/python benchmarks/real.py --data $(DATA)
 	$(BIN)/python benchmarks/real_page.py
+
+bench-looks-speed: $(STAMP)
+	$(BIN)/python benchmarks/looks_speed.py
 
 # Rows by the hundred million; the part on Spark needs Java 17 or newer. Then predictors and fits.
 bench-scale: $(STAMP)
@@ -104,9 +94,6 @@ bench-paper: $(STAMP)
 	$(VENV)-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib 'scikit-learn<1.6'
 	$(BIN)/python -m paper.point_estimates --data $(DATA) --python $(VENV)-diffprivlib/bin/python
 	$(BIN)/python -m paper page
-
-bench-widths: $(STAMP)
-	$(BIN)/python benchmarks/interval_widths.py --data $(DATA)
 
 # Attacks on the guarantee, the ledger and the files: some hours on two cores. Its parts run by name, see benchmarks/trust/__main__.py.
 bench-trust: $(STAMP)

@@ -71,17 +71,16 @@ from calibration_cells import (
     table_data,
 )
 from calibration_page import LEVELS, Record, percent, write_page
-from dpglm.analyst.batches import coefficients_of, evaluate
 from dpglm.analyst.convergence import convergence
-from dpglm.analyst.model import ModelShape, initial_point
-from dpglm.analyst.modes import find_modes
-from dpglm.analyst.programs import use_compilation_cache
-from dpglm.analyst.sampler import sample_chains
+from dpglm.paper.batches import coefficients_of, evaluate
+from dpglm.paper.model import ModelShape, initial_point
+from dpglm.paper.modes import find_modes
+from dpglm.paper.sampler import sample_chains
 
 SEED = 20261115
 BINS = 20
 CHAINS = 4
-SAMPLER = "dpglm.analyst.nuts with the warm-up of dpglm.fit"
+SAMPLER = "dpglm.paper.nuts with the warm-up of dpglm.fit"
 MATCHING = ("seed", "draws", "batch")  # settings that batches of one cell must share
 LARGEST_R_HAT = 1.01
 LARGEST_PARETO_K = 0.7
@@ -355,7 +354,6 @@ def machine_facts() -> Record:
 
 def run(settings: argparse.Namespace) -> None:
     wanted = [cell for cell in cells(settings.cells) if re.search(settings.only, cell.name)]
-    use_compilation_cache()
     if not settings.from_bundle:
         verify()
     settings.output.parent.mkdir(parents=True, exist_ok=True)
@@ -445,9 +443,9 @@ def verify() -> None:
     import pyarrow as pa
 
     import dpglm
-    from dpglm.analyst.assemble import assemble
-    from dpglm.custodian.build import build_release
+    from dpglm.custodian.build import Request, build_release
     from dpglm.custodian.noise import FixedNoise
+    from dpglm.paper.assemble import assemble
 
     for family in FAMILIES:
         cell = Cell("coverage", "laplace", family, 2, 3.0, 2_000, 1.0)
@@ -457,10 +455,8 @@ def verify() -> None:
             x, y = draw_rows(cell, np.random.default_rng(replication))
             columns = {f"x{j}": x[:, j] for j in range(cell.dimension)}
             columns["y"] = (y > 0).astype(float) if family == "logistic" else y
-            release = build_release(
-                pa.table(columns), formula_of(cell), schema_of(cell), family, cell.epsilon, 1e-6, ledger=None,
-                radius=None, allocation="auto", statistics="full", stages=1, noise=FixedNoise(),
-            )  # fmt: skip
+            request = Request(formula_of(cell), schema_of(cell), family, cell.epsilon, 1e-6, method="moments")
+            release = build_release(pa.table(columns), request, FixedNoise())
             sums = exact_sums(plan, x, y)
             for block, total, stddev, unit in zip(release.blocks, sums, plan.noise_stddevs, plan.units, strict=True):
                 assert (block.noise_stddev, block.unit) == (stddev, unit)

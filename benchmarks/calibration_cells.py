@@ -24,11 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.model import ModelShape, TableData, TableShape, constrain, table_coefficients, with_level
-from dpglm.analyst.moments import statistics_covariance, statistics_mean
-from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.analyst.priors import NormalPrior
 from dpglm.blocks import BlockShape
+from dpglm.paper.model import ModelShape, TableData, TableShape, constrain, table_coefficients, with_level
+from dpglm.paper.moments import statistics_covariance, statistics_mean
+from dpglm.paper.outcomes import outcome_integrals, outcome_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -285,7 +285,7 @@ def noisy_sums(plan: Plan, sums: list[Floats], rng: np.random.Generator) -> list
 
 
 def table_data(plan: Plan, sums: Sequence[Floats]) -> TableData:
-    """Releases as the model takes them: what ``dpglm.analyst.assemble`` makes (``calibration.verify`` compares).
+    """Releases as the model takes them: what ``dpglm.paper.assemble`` makes (``calibration.verify`` compares).
 
     Each array of ``sums`` may have a leading axis, one entry a replication; then every array of the result has it.
     """

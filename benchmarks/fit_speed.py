@@ -2,7 +2,6 @@
 
     python benchmarks/fit_speed.py --stan-python PATH        everything; PATH is a Python that has PyStan 3
     python benchmarks/fit_speed.py --growth                  only how cost grows with the number of columns
-    python benchmarks/fit_speed.py --command                 only which part of a warm `dpglm fit` is sampling
     python benchmarks/fit_speed.py --page                    only write the page again from the stored results
 
 Stan runs the paper's model, as printed but for what the page says, in two programs: paper_model_as_written.stan, entry
@@ -36,19 +35,17 @@ ROWS, EPSILON, DELTA = 10_000, 1.0, 1e-5
 COMPARED = (3, 7, 10)
 WANTED = {3: 2, 7: 10, 10: 100}  # times Stan's effective draws a second
 GROWTH = (5, 10, 20, 30, 40, 60)
-COMMANDS = ((3, 1), (3, 3), (7, 1), (7, 3), (10, 1), (13, 1))  # columns and stages
-COMMAND_RUNS, COMMAND_SECONDS = 12, 60  # the first compiles; large models are run less often
 LARGEST_DENSE, LARGEST_FIT, LARGEST_COUNT = 20, 30, 30
 CHAINS = 4
 NORM_BOUND = 6.75  # of the paper's prior: three times the squared norm of the coefficients
 
 
-def simulated(dimension: int, statistics_list: str, family: str = "logistic", stages: int = 1) -> Any:
+def simulated(dimension: int, statistics_list: str, family: str = "logistic") -> Any:
     """Gaussian columns with correlation 0.5 between neighbours, rows in the unit ball, coefficients of norm 1.5."""
     import pandas as pd
 
     from dpglm import Schema
-    from dpglm.custodian.build import build_release
+    from dpglm.custodian.build import Request, build_release
 
     rng = np.random.default_rng([SEED, dimension])
     place = np.arange(dimension)
@@ -66,11 +63,11 @@ def simulated(dimension: int, statistics_list: str, family: str = "logistic", st
     table = pd.DataFrame({**{f"x{j}": x[:, j] for j in range(dimension)}, "y": y})
     formula = "y ~ " + " + ".join(f"x{j}" for j in range(dimension)) + (" - 1" if statistics_list == "paper" else "")
     schema = Schema.from_dict({"dataset": {"name": "s", "rows": ROWS}, "columns": columns})
-    return build_release(
-        table=table, formula=formula, schema=schema,
-        family=family, epsilon=EPSILON, delta=DELTA, ledger=None, radius=1.0, allocation="equal",
-        statistics=statistics_list, stages=stages, noise=SeededNoise(dimension),
+    request = Request(
+        formula, schema, family, EPSILON, DELTA, method="moments", radius=1.0, allocation="equal",
+        statistics=statistics_list,
     )  # fmt: skip
+    return build_release(table, request, SeededNoise(dimension))
 
 
 # Stan, in a process of its own and with its own interpreter.
@@ -156,7 +153,7 @@ def command_line(release_file: Path, cache: Path) -> float:
         str(cache / "fit.npz"),
         "--force",
     ]
-    environment = {**os.environ, "DPGLM_CACHE": str(cache)}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     for name in ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"):  # as a user has it
         environment.pop(name, None)
     start = time.perf_counter()
@@ -239,69 +236,6 @@ def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: short(value) for name, value in facts.items()}
 
 
-# Which part of the command is sampling.
-
-
-def loading_alone(release: Any, cache: Path) -> float:
-    """Seconds of a process that starts Python, NumPy and jaxlib, loads the programs of such a fit, and ends."""
-    code = (
-        "import os; from dpglm.analyst import programs\n"
-        f"programs.load_for([{(release.family, release.formula, len(release.stages))!r}])\n"
-        "[future.result() for future in programs._ahead.values()]; os._exit(not programs._ahead)"
-    )
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "DPGLM_CACHE": str(cache)})
-    return time.perf_counter() - start
-
-
-def parts_of(release_file: Path, cache: Path) -> dict[str, float]:
-    """Seconds of the parts of one command."""
-    script = Path(__file__).with_name("command_parts.py")
-    command = [sys.executable, str(script), str(release_file), str(cache / "fit.npz")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    parts: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
-    return parts
-
-
-def commands() -> list[dict[str, Any]]:
-    """The command with a warm cache, and the same fit in a process that has everything: the fastest run of each.
-
-    In turn, so that other work on the machine meets both.
-    """
-    import dpglm
-
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        path, cache = Path(folder) / "release.json", Path(folder) / "cache"
-        cache.mkdir()
-        os.environ["DPGLM_CACHE"] = str(cache)  # both run the same programs
-        for dimension, stages in COMMANDS:
-            release = simulated(dimension, "full", stages=stages)
-            release.save(path)
-            runs: list[tuple[float, ...]] = []
-            began = time.perf_counter()
-            while len(runs) < 3 or (len(runs) < COMMAND_RUNS and time.perf_counter() - began < COMMAND_SECONDS):
-                before = os.times()
-                command = command_line(path, cache)
-                between, start = os.times(), time.perf_counter()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", dpglm.FitWarning)
-                    dpglm.fit(release, progress=False)
-                sample, after = time.perf_counter() - start, os.times()
-                children = between.children_user + between.children_system
-                children -= before.children_user + before.children_system
-                runs.append((command, sample, children, after.user + after.system - between.user - between.system))
-            names = ("command", "sample", "command_processor", "sample_processor")
-            entry = {"columns": dimension, "stages": stages} | dict(zip(names, np.min(runs[1:], axis=0), strict=True))
-            entry["loading"] = min(loading_alone(release, cache) for _ in range(COMMAND_RUNS))
-            parts = [parts_of(path, cache) for _ in range(COMMAND_RUNS // 2)]
-            entry["parts"] = min(parts, key=lambda one: sum(one.values()))
-            print(json.dumps(_rounded(entry)), flush=True)
-            results.append(_rounded(entry))
-    os.environ["DPGLM_CACHE"] = ""
-    return results
-
-
 # How cost grows with the number of columns.
 
 
@@ -311,23 +245,22 @@ def gradient_seconds(release: Any, dense: bool = False, points: int = CHAINS) ->
 
     import jax
 
-    from dpglm.analyst import likelihood, model
-    from dpglm.analyst.assemble import assemble, starts
-    from dpglm.analyst.programs import compiler_options
+    from dpglm.paper import likelihood, model
+    from dpglm.paper.assemble import assemble, starts
 
     options: dict[str, Any] = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True}
     shape, data = assemble([release], prior=None, **options)
     positions = jax.numpy.tile(jax.numpy.asarray(starts(shape, [data])), (points, 1))
-    structured = likelihood.log_likelihood
+    structured = model.log_likelihood
     try:
         if dense:
-            likelihood.log_likelihood = likelihood.dense_log_likelihood
+            model.log_likelihood = likelihood.dense_log_likelihood
         together = jax.vmap(jax.value_and_grad(partial(model.log_density, shape, data)))
         start = time.perf_counter()
-        program = jax.jit(together, compiler_options=compiler_options()).lower(positions).compile()
+        program = jax.jit(together).lower(positions).compile()
         compiled = time.perf_counter() - start
     finally:
-        likelihood.log_likelihood = structured
+        model.log_likelihood = structured
     times = []
     while len(times) < 5 or (sum(times) < 1.5 and len(times) < 300):
         start = time.perf_counter()
@@ -365,7 +298,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stan-python", help="an interpreter that has PyStan 3")
     parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--command", action="store_true")
     parser.add_argument("--no-growth", action="store_true", help="only the comparison with Stan")
     parser.add_argument("--columns", type=int, nargs="+", default=COMPARED, help="of the comparison with Stan")
     parser.add_argument("--stan-cache", help="keep Stan's built model here; its build is then measured only once")
@@ -378,18 +310,13 @@ def main() -> None:
     results: dict[str, Any] = json.loads(stored.read_text())["results"] if stored.exists() else {}
     where = json.loads(stored.read_text())["machine"] if stored.exists() else machine()
     if not arguments.page:
-        os.environ["DPGLM_CACHE"] = ""
         results |= {"seed": SEED, "setting": {"rows": ROWS, "epsilon": EPSILON, "delta": DELTA}}
-        everything = not (arguments.growth or arguments.command)
-        if everything:
+        if not arguments.growth:
             if not arguments.stan_python:
                 sys.exit("give --stan-python: an interpreter with PyStan 3 (`make bench-fit` sets one up)")
             results["compared"] = compare(arguments.stan_python, arguments.columns, arguments.stan_cache)
             save("fit_speed", results)
-        if everything or arguments.command:
-            results["commands"] = commands()
-            save("fit_speed", results)
-        if arguments.growth or (everything and not arguments.no_growth):
+        if not arguments.no_growth:
             results["growth"] = growth()
         save("fit_speed", results)
         where = machine()

@@ -24,8 +24,6 @@ def write_page(results: dict[str, Any], where: dict[str, Any]) -> None:
     ]
     if results.get("compared"):
         lines += _against_stan(results["compared"], results["setting"])
-    if results.get("commands"):
-        lines += _of_the_command(results["commands"])
     if results.get("growth"):
         lines += _as_columns_are_added(results["growth"])
         _picture(results["growth"])
@@ -114,62 +112,6 @@ def _against_stan(compared: list[dict[str, Any]], setting: dict[str, Any]) -> li
             matter.
         """),
         "",
-    ]  # fmt: skip
-
-
-def _of_the_command(rows: list[dict[str, Any]]) -> list[str]:
-    cells = [
-        [
-            f"{row['columns']:.0f}", f"{row['stages']:.0f}", f"{row['command']:.2f}", f"{row['sample']:.2f}",
-            f"{row['sample'] / row['command']:.0%}", f"{row['command_processor']:.2f}",
-            f"{row['sample_processor']:.2f}", f"{row['sample_processor'] / row['command_processor']:.0%}",
-            f"{row['loading']:.2f}",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    names = ("command", "release", "analyst", "waiting", "sampling", "table")
-    parts = [
-        [f"{row['columns']:.0f}", f"{row['stages']:.0f}", *(f"{row['parts'][name]:.2f}" for name in names),
-         f"{row['parts']['sampling'] / sum(row['parts'].values()):.0%}"]
-        for row in rows
-    ]  # fmt: skip
-    others = [max(row["parts"][name] for name in names if name != "sampling") for row in rows]
-    least = min(row["parts"]["sampling"] / other for row, other in zip(rows, others, strict=True))
-    most = [row for row in rows if row["stages"] == 1 and row["sample"] > row["command"] / 2]
-    smallest = rows[0]
-    best = smallest["sample"] / (smallest["sample"] + smallest["loading"])
-    return [
-        "## How much of a command is sampling",
-        "",
-        paragraph(f"""
-            `dpglm fit` from the shell's call to the end of its process, with the programs of this model in the cache
-            folder; and the same fit in a process that has imported and loaded everything: mode and sampling. dpglm's
-            own statistics with an intercept, otherwise as above; the fastest of several runs of each, in turn. Other
-            programs may share the cores: processor time does not count them. In one stage sampling takes most of it
-            from {most[0]["columns"]:.0f} columns on.
-        """),
-        *table(
-            ["columns", "stages", "command, s", "of which mode and sampling, s", "share", "command, processor s",
-             "of which mode and sampling", "share", "loading alone, s"], cells,
-        ),
-        paragraph(f"""
-            The rest hardly depends on the size: Python and its imports (NumPy, jaxlib, typer with pydantic, jsonschema;
-            JAX itself is not imported), and the loading of programs as far as it does not go on beside them, which
-            needs a second core that is free. "Loading alone" is a process that starts Python, NumPy and jaxlib, loads
-            the programs of this fit on two cores, and ends. With {smallest["columns"]:.0f} columns in one stage that
-            takes {smallest["loading"]:.2f} s, so that sampling could be {best:.0%} of a command that did nothing else.
-        """),
-        "",
-        paragraph(f"""
-            The same command by its parts, watched from inside (`benchmarks/command_parts.py`; of several runs the
-            one with the shortest sum): until the command line has been read, the release, imports of the analyst's
-            side, waiting for programs that are still being loaded, mode and sampling, and the table and the file. In
-            every row sampling is {least:.1f} times the next largest part, or more.
-        """),
-        *table(
-            ["columns", "stages", "command line, s", "release, s", "imports, s", "waiting, s", "mode and sampling, s",
-             "table, s", "share of sampling"], parts,
-        ),
     ]  # fmt: skip
 
 

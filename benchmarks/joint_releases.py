@@ -24,8 +24,7 @@ DRAWS = 500
 TRUTH = np.array([0.3, 2.0, -2.0])  # scaled units
 ROWS = 2_000
 SITE_ROWS, SITE_EPSILON = 1_500, 2.0
-# What is shown, with the epsilon of each release and its stages.
-CASES = {"noisy": (1.0, 1), "almost without noise": (100.0, 1), "in three stages": (1.0, 3)}
+CASES = {"noisy": 1.0, "almost without noise": 100.0}  # what is shown, with the epsilon of each release
 
 
 def rows_of(number: int, count: int) -> pd.DataFrame:
@@ -43,15 +42,15 @@ def measured(groups: list[list], *, nuts: bool = False) -> dict:
     return results
 
 
-def looks(epsilon: float, stages: int) -> dict[str, dict]:
+def looks(epsilon: float) -> dict[str, dict]:
     """Two releases of each table, one at the composed budget, and the two as if they were different tables."""
     whole = epsilon_of(compose([mu_of(epsilon, DELTA)] * 2), DELTA)
     pairs, composed, strangers = [], [], []
     for number in range(TABLES):
         frame = rows_of(number, ROWS)
-        pairs.append([released(frame, epsilon, 10 * number + look, stages=stages) for look in (1, 2)])
-        composed.append([released(frame, whole, 10 * number + 3, stages=stages)])
-        strangers.append([pairs[-1][0], released(frame, epsilon, 10 * number + 2, name="another", stages=stages)])
+        pairs.append([released(frame, epsilon, 10 * number + look) for look in (1, 2)])
+        composed.append([released(frame, whole, 10 * number + 3)])
+        strangers.append([pairs[-1][0], released(frame, epsilon, 10 * number + 2, name="another")])
     return {
         "one of the two": measured([pair[:1] for pair in pairs]),
         "the two together": measured(pairs, nuts=True),
@@ -106,7 +105,7 @@ def page(results: dict[str, dict]) -> str:
         "Two releases of one table carry the same dataset identity: they are two noisy looks at the same sums, so the",
         "rows count once. With μ² added up, one release at the composed budget should say the same.",
     ]
-    for case, (epsilon, _) in CASES.items():
+    for case, epsilon in CASES.items():
         lines += ["", f"## Two releases of one table, {case}: ε = {epsilon:g} each", "", *table(results[case]), ""]
         share = ratios(results[case], "the two together", "one release")
         lines.append(f"Mean sd of the two together over one release at the composed budget: {share}.")
@@ -124,7 +123,7 @@ def page(results: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    results = {case: looks(*chosen) for case, chosen in CASES.items()}
+    results = {case: looks(epsilon) for case, epsilon in CASES.items()}
     results["sites"] = sites()
     save("joint_releases", {"seed": SEED, **results})
     (DOCS / "joint_releases.md").write_text(page(results))

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpglm.analyst.assemble import prepare
-from dpglm.analyst.likelihood import dense_log_likelihood, log_likelihood
-from dpglm.analyst.moments import statistics_covariance, statistics_mean
-from dpglm.analyst.outcomes import outcome_integrals, outcome_of
 from dpglm.families import FAMILIES
+from dpglm.paper.assemble import prepare
+from dpglm.paper.likelihood import dense_log_likelihood, log_likelihood
+from dpglm.paper.moments import statistics_covariance, statistics_mean
+from dpglm.paper.outcomes import outcome_integrals, outcome_of
 from machine import save
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -84,7 +84,7 @@ def main() -> None:
         "",
         f"The largest relative difference of the two log likelihoods over {len(ROWS)} numbers of rows ({ROWS[0]:g} to",
         f"{ROWS[-1]:g}) times {len(NOISE)} noise levels ({NOISE[0]:g} to {NOISE[-1]:g}); releases drawn from the model",
-        f"(seed {SEED}). Asked for: {TOLERANCE:g}. Gradients are compared in `tests/analyst/test_likelihood.py`.",
+        f"(seed {SEED}). Asked for: {TOLERANCE:g}. Gradients are compared in `tests/paper/test_likelihood.py`.",
         "",
         "| family | " + " | ".join(f"d = {dimension}" for dimension in DIMENSIONS) + " |",
         "|" + "---|" * (len(DIMENSIONS) + 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +30,23 @@ def machine() -> dict[str, Any]:
     }
 
 
+def commit() -> str:
+    """The commit that the numbers are of; with a plus where files differ from it."""
+    asked = os.environ.get("DPGLM_COMMIT")
+    if asked:
+        return asked
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"], cwd=RESULTS.parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
 def save(name: str, results: Any) -> Path:
     """Write results beside the machine's facts."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": machine(), "commit": commit(), "results": results}, indent=1) + "\n")
     return path

@@ -75,6 +75,20 @@ def _acs(folder: Path, outcome: str) -> tuple[pd.DataFrame, dict[str, Any], str]
     return frame, columns, f"{outcome} ~ {' + '.join(predictors)}"
 
 
+def _raw_gain(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+    """Capital gain as it stands: nine in ten are zero, the largest is 99,999."""
+    frame, columns, _, _ = _adult(folder)
+    columns = columns | {"capital_gain": number(0, 100_000)}
+    return frame, columns, "income ~ age + education_num + capital_gain + sex", "logistic"
+
+
+def _raw_income(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+    """Income as it stands, a skewed predictor, some of it negative."""
+    frame, columns, _ = _acs(folder, "married")
+    columns = columns | {"income": number(-10_000, 500_000)}
+    return frame, columns, "married ~ income + sex + age + educ", "logistic"
+
+
 def _fair(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     frame = pd.read_csv(folder / "fair_affairs.csv.gz")
     frame["any"] = (frame["affairs"] > 0).astype(int)
@@ -141,6 +155,8 @@ LOADERS: dict[str, Callable[[Path], tuple[pd.DataFrame, dict[str, Any], str, str
     "acs_high_income": lambda folder: (*_acs(folder, "high"), "logistic"),
     "acs_married": lambda folder: (*_acs(folder, "married"), "logistic"),
     "fair_affairs": _fair,
+    "raw_gain": _raw_gain,
+    "raw_income": _raw_income,
     "simulated_logistic": lambda folder: _simulated("logistic"),
     "randhie": _randhie,
     "doctor_visits": _doctor,
@@ -172,23 +188,72 @@ def load(name: str, folder: Path) -> Table | None:
     return Table(name, design, design.predictors(values, len(frame)).T, design.outcome.evaluate(values))
 
 
+def frame_of(name: str, folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str] | None:
+    """The raw columns of a table, numbers clamped to the bounds of a careful custodian; schema, formula and family."""
+    try:
+        frame, columns, formula, family = LOADERS[name](folder)
+    except FileNotFoundError:
+        return None
+    words = formula.replace("~", "+").replace(" ", "").split("+")
+    used = {key: value for key, value in columns.items() if key in words}
+    frame = frame[list(used)].copy()
+    for key, declared in used.items():
+        if "levels" not in declared:
+            frame[key] = frame[key].astype(float).clip(declared.get("lower", 0), declared["upper"])
+    return frame, used, formula, family
+
+
+def widened(columns: dict[str, Any], times: float | None) -> dict[str, Any]:
+    """The same columns with bounds so many times as wide, mostly upward, as people declare them; None without any."""
+    result = {}
+    for key, declared in columns.items():
+        if "levels" in declared:
+            result[key] = declared
+        elif times is None:
+            result[key] = {part: value for part, value in declared.items() if part not in ("lower", "upper")}
+        elif declared["type"] == "count":
+            result[key] = declared | {"upper": int(declared["upper"] * times)}
+        else:
+            more = (declared["upper"] - declared["lower"]) * (times - 1)
+            result[key] = declared | {
+                "lower": declared["lower"] - 0.25 * more,
+                "upper": declared["upper"] + 0.75 * more,
+            }
+    return result
+
+
+def rows_of(frame: pd.DataFrame, columns: dict[str, Any], formula: str) -> tuple[np.ndarray, np.ndarray]:
+    """Predictors and outcome in the user's units, in the order of the coefficients."""
+    outcome, right = (part.strip() for part in formula.split("~"))
+
+    def numbers(key: str) -> np.ndarray:
+        levels = columns[key].get("levels")
+        return (frame[key] == levels[1]).to_numpy(float) if levels else frame[key].to_numpy(float)
+
+    return np.column_stack([numbers(key.strip()) for key in right.split("+")]), numbers(outcome)
+
+
 def maximum_likelihood(family: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Estimate, information and sandwich covariance of a regression on the rows, in scaled units."""
-    rows = np.column_stack([np.ones(len(x)), x])
+    """Estimate, information and sandwich covariance of a regression on the rows; outcomes of two levels are 0 and 1.
+
+    Computed with standardised columns, and returned in the units given.
+    """
+    centre, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-12)
+    rows = np.column_stack([np.ones(len(x)), (x - centre) / scale])
     theta = np.zeros(rows.shape[1])
     if family == "linear":
         theta = np.linalg.lstsq(rows, y, rcond=None)[0]
         residual = y - rows @ theta
-        scale = residual @ residual / len(y)
-        information = rows.T @ rows / scale
-        scores = rows * (residual / scale)[:, None]
+        variance = residual @ residual / len(y)
+        information = rows.T @ rows / variance
+        scores = rows * (residual / variance)[:, None]
     else:
         if family == "poisson":
             theta[0] = np.log(y.mean() + 0.01)
         for _ in range(100):
             u = np.clip(rows @ theta, -30, 30)
             mean = 1 / (1 + np.exp(-u)) if family == "logistic" else np.exp(u)
-            residual = ((y + 1) / 2 if family == "logistic" else y) - mean
+            residual = y - mean
             weight = mean * (1 - mean) if family == "logistic" else mean
             information = (rows * weight[:, None]).T @ rows
             step = np.linalg.solve(information + 1e-9 * np.eye(len(theta)), rows.T @ residual)
@@ -197,4 +262,7 @@ def maximum_likelihood(family: str, x: np.ndarray, y: np.ndarray) -> tuple[np.nd
                 break
         scores = rows * residual[:, None]
     inverse = np.linalg.inv(information)
-    return theta, information, inverse @ (scores.T @ scores) @ inverse
+    turn = np.eye(len(theta))
+    turn[0, 1:], turn[1:, 1:] = -centre / scale, np.diag(1 / scale)
+    back = np.linalg.inv(turn)
+    return turn @ theta, back.T @ information @ back, turn @ inverse @ (scores.T @ scores) @ inverse @ turn.T

@@ -14,8 +14,8 @@ import dpglm
 from calibration import calibration_of
 from calibration_page import Record
 from dpglm.analyst.fit import Asked
-from dpglm.analyst.posteriors import fit_moments, fit_staged
-from dpglm.custodian.build import build_release
+from dpglm.custodian.build import Request, build_release
+from dpglm.paper.posteriors import fit_moments
 from seeded_noise import SeededNoise
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,6 @@ CHAINS = 2
 
 def released(
     frame: pd.DataFrame, epsilon: float, seed: int, *, family: str = "logistic", outcome: Any = None, name: str = "one",
-    stages: int = 1,
 ) -> dpglm.Release:  # fmt: skip
     """A release of all columns but y, each in [-1, 1]."""
     predictors = [column for column in frame.columns if column != "y"]
@@ -34,10 +33,8 @@ def released(
         "dataset": {"name": name, "rows": len(frame)},
         "columns": {**columns, "y": outcome or {"type": "binary", "levels": [0, 1], "fill": 0}},
     }
-    return build_release(
-        frame, "y ~ " + " + ".join(predictors), schema, family, epsilon, DELTA, ledger=None, radius=None,
-        allocation="auto", statistics="full", stages=stages, noise=SeededNoise(seed),
-    )  # fmt: skip
+    request = Request("y ~ " + " + ".join(predictors), schema, family, epsilon, DELTA, method="moments")
+    return build_release(frame, request, SeededNoise(seed))
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,7 @@ def posteriors(
     options: dict[str, Any] = {"link": None, "dispersion": dispersion, "moments": moments, "noise_aware": True}
     chains = 1 if method == "laplace" else CHAINS
     asked = Asked(None, method, draws // chains, chains, 0, None, options)
-    in_stages = any(len(release.stages) > 1 for release in groups[0])
-    fits = (fit_staged if in_stages else fit_moments)([tuple(group) for group in groups], asked)
+    fits = fit_moments([tuple(group) for group in groups], asked)
     trouble = [
         fit.diagnostics.r_hat.max() > 1.01 if fit.diagnostics.pareto_k is None else fit.diagnostics.pareto_k > 0.7
         for fit in fits

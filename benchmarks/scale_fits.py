@@ -38,7 +38,7 @@ STORED = RESULTS / "scale_fits.json"
 def release_of(columns: int, rows: int, seed: int) -> Any:
     """Gaussian columns, neighbours correlated by 0.5, slopes of norm 3 on columns scaled into the unit ball."""
     from dpglm import Schema
-    from dpglm.custodian.build import build_release
+    from dpglm.custodian.build import Request, build_release
     from seeded_noise import SeededNoise
 
     rng = np.random.default_rng([SEED, columns, seed])
@@ -60,11 +60,8 @@ def release_of(columns: int, rows: int, seed: int) -> Any:
     content: dict[str, Any] = {name: {"type": "numeric", "lower": -1, "upper": 1} for name in names}
     content["y"] = {"type": "binary", "levels": [0, 1], "fill": 0}
     schema = Schema.from_dict({"dataset": {"name": "simulated", "rows": rows}, "columns": content})
-    return build_release(
-        table=pa.Table.from_batches(list(batches())), formula="y ~ " + " + ".join(names), schema=schema,
-        family="logistic", epsilon=EPSILON, delta=DELTA, ledger=None, radius=1.0, allocation="auto",
-        statistics="full", stages=1, noise=SeededNoise([SEED, columns, seed, 2]),
-    )  # fmt: skip
+    request = Request("y ~ " + " + ".join(names), schema, "logistic", EPSILON, DELTA, method="moments", radius=1.0)
+    return build_release(pa.Table.from_batches(list(batches())), request, SeededNoise([SEED, columns, seed, 2]))
 
 
 def make_releases(folder: Path) -> None:

@@ -53,7 +53,7 @@ def rows_section(results: dict[str, Any], where: dict[str, Any]) -> list[str]:
 
 
 def spark(facts: dict[str, Any]) -> list[str]:
-    killed, staged = facts["killed"], facts["staged"]
+    killed = facts["killed"]
     versions = facts["versions"]
     rows = [
         ["one machine", f"{facts['rows']:,}", f"{facts['local_seconds']:.1f}", "", ""],
@@ -64,10 +64,6 @@ def spark(facts: dict[str, Any]) -> list[str]:
             f" {killed['failed_attempts']} attempt{'s' * (killed['failed_attempts'] != 1)} lost",
             said(killed["same_integers"]),
         ],
-        [
-            f"Spark, {staged['stages']} stages", f"{staged['rows']:,}", f"{staged['seconds']:.1f}",
-            "with the fit between them", said(staged["same_integers"]),
-        ],
     ]  # fmt: skip
     return [
         "### Spark",
@@ -75,7 +71,7 @@ def spark(facts: dict[str, Any]) -> list[str]:
         paragraph(f"""
             A `local-cluster` of two executors, each a process with one core, reads a folder of {facts["files"]}
             Parquet files (pyspark {versions["pyspark"]}, Java {versions["java"]}). The last column says whether every
-            noisy integer ({facts["compared_integers"]} of them with one stage) equals that of one machine without
+            noisy integer ({facts["compared_integers"]} of them) equals that of one machine without
             Spark. One other cell in the table changes them: {said(facts["one_changed_cell_is_seen"])}.
         """),
         *table(["release", "rows", "seconds", "what happened", "same integers"], rows),
@@ -124,20 +120,16 @@ def disturbed(others: float) -> str:
 
 
 def generated(facts: dict[str, Any]) -> list[str]:
-    few, many, staged = facts["few"], facts["many"], facts["staged"]
+    few, many = facts["few"], facts["many"]
     exact = many["totals_are_exact"] and int(many["largest_total"]) > 2**64
     rows = [
         [
-            f"{few['rows']:,}", "1", f"{few['seconds']:.2f}", f"{few['processor_seconds']:.2f}",
+            f"{few['rows']:,}", f"{few['seconds']:.2f}", f"{few['processor_seconds']:.2f}",
             f"{few['rows'] / few['seconds']:,.0f}", str(facts["few_peak_mib"]),
         ],
         [
-            f"{many['rows']:,}", "1", f"{many['seconds']:.1f}", f"{many['processor_seconds']:.1f}",
+            f"{many['rows']:,}", f"{many['seconds']:.1f}", f"{many['processor_seconds']:.1f}",
             f"{many['rows'] / many['seconds']:,.0f}", str(many["peak_mib"]),
-        ],
-        [
-            f"{staged['rows']:,}", str(staged["stages"]), f"{staged['seconds']:.1f}", "",
-            "", f"{staged['peak_mib']:.0f}",
         ],
     ]  # fmt: skip
     checks = [
@@ -152,14 +144,13 @@ def generated(facts: dict[str, Any]) -> list[str]:
         ],
         ["totals beyond 64 bits are exact", f"largest: {int(many['largest_total']):,}", said(exact)],
     ]  # fmt: skip
-    head = ["rows", "stages", "seconds", "processor seconds", "rows per second", "peak memory, MiB"]
+    head = ["rows", "seconds", "processor seconds", "rows per second", "peak memory, MiB"]
     return [
         "### Rows that are generated while they are read",
         "",
         paragraph(f"""
-            A function returns a new stream of record batches for every stage; its rows never exist at once. Making them
+            A function returns a new stream of record batches for every pass; its rows never exist at once. Making them
             is part of the time. For a million rows: the median of {few["runs"]} runs, before and after the long one.
-            The staged release includes JAX and the fit between its stages.
         """),
         *table(head, rows),
         *table(["must hold", "measured", "holds"], checks)[1:],

@@ -37,13 +37,13 @@ def usage() -> tuple[float, float]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def measured(table: Any, rows: int, stages: int, noise: Any = None) -> dict[str, Any]:
+def measured(table: Any, rows: int, noise: Any = None) -> dict[str, Any]:
     few = {name: np.zeros(10, dtype=values.dtype) for name, values in columns_of(10, 0).items()}
     import pandas as pd
 
     made(pd.DataFrame(few), 10)  # libraries load here
     before, _ = usage()
-    seconds, integers = timed(made, table, rows, stages, noise)
+    seconds, integers = timed(made, table, rows, noise)
     processor, peak = usage()
     return {
         "seconds": seconds, "processor_seconds": processor - before, "peak_mib": round(peak), "integers": integers
@@ -52,7 +52,7 @@ def measured(table: Any, rows: int, stages: int, noise: Any = None) -> dict[str,
 
 def folder_pass(table: str, rows: int, cores: int) -> dict[str, Any]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    result = measured(table, rows, 1)
+    result = measured(table, rows)
     return {**result, "integers": hash(tuple(result["integers"]))}
 
 
@@ -84,7 +84,7 @@ class Generated:
             yield pa.record_batch(columns)
 
 
-def generated_pass(rows: int, stages: int) -> dict[str, Any]:
+def generated_pass(rows: int) -> dict[str, Any]:
     """Seconds and memory of a release without noise, and whether its totals are those of Python integers."""
     import dpglm
     from dpglm.custodian.mechanism import calibrate
@@ -94,14 +94,12 @@ def generated_pass(rows: int, stages: int) -> dict[str, Any]:
     design = build_design("y ~ " + " + ".join(names()), dpglm.Schema.from_dict(schema_of(rows)), "logistic")
     mechanism = calibrate(design, 1.0, 1e-6, None, "auto", "full")
     source = Generated(rows, mechanism.grid.exponent)
-    result = measured(source, rows, stages, FixedNoise(0) if stages == 1 else None)
+    result = measured(source, rows, FixedNoise(0))
     integers = dict(zip(((b.y_power, b.degree) for b in mechanism.blocks), result.pop("integers"), strict=False))
     largest = rows * 4**mechanism.grid.exponent  # of the column that is 1 in every row
     exact = [integers[0, 1][0], integers[0, 2][0], integers[1, 1][0], integers[0, 2][-1]] == [*source.totals, largest]
-    if stages == 1:
-        assert exact, "a total is not that of Python integers"
-        result |= {"totals_are_exact": exact, "largest_total": str(integers[0, 2][-1])}
-    return result | {"rows": rows, "stages": stages}
+    assert exact, "a total is not that of Python integers"
+    return result | {"rows": rows, "totals_are_exact": exact, "largest_total": str(integers[0, 2][-1])}
 
 
 def in_a_process(*arguments: object) -> dict[str, Any]:
@@ -129,10 +127,9 @@ def folder_part(table: Path, rows: int) -> dict[str, Any]:
 
 def generated_part(many: int) -> dict[str, Any]:
     few = 1_000_000
-    runs = [in_a_process("generated", few, 1) for _ in range(3)]
-    long = in_a_process("generated", many, 1)
-    runs += [in_a_process("generated", few, 1) for _ in range(2)]
-    staged = in_a_process("generated", many // 10, 2)
+    runs = [in_a_process("generated", few) for _ in range(3)]
+    long = in_a_process("generated", many)
+    runs += [in_a_process("generated", few) for _ in range(2)]
     seconds, processor = (median(run[kind] for run in runs) for kind in ("seconds", "processor_seconds"))
     ratio = (few / seconds) / (many / long["seconds"])
     return {
@@ -142,7 +139,6 @@ def generated_part(many: int) -> dict[str, Any]:
             "seconds": round(long["seconds"], 1),
             "processor_seconds": round(long["processor_seconds"], 1),
         },
-        "staged": {kind: round(staged[kind], 1) for kind in ("rows", "stages", "seconds", "peak_mib")},
         "throughput_ratio": round(ratio, 2),
         "processor_ratio": round((long["processor_seconds"] / many) / (processor / few), 2),
         "few_peak_mib": max(run["peak_mib"] for run in runs),

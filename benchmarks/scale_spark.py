@@ -21,7 +21,7 @@ from typing import Any
 
 from scale_tables import FILES, made, timed
 
-STAGED_FILES = 2  # of the same folder: what a smaller table is made of
+FEW_FILES = 2  # of the same folder: what a smaller table is made of
 
 
 @contextlib.contextmanager
@@ -183,13 +183,13 @@ def small_table(table: Path) -> Path:
     part = table.parent / "part"
     if not part.exists():
         part.mkdir()
-        for number in range(STAGED_FILES):
+        for number in range(FEW_FILES):
             os.link(table / f"part-{number:02}.parquet", part / f"part-{number:02}.parquet")
     return part
 
 
 def speculation_part(table: Path, rows: int) -> dict[str, Any]:
-    part, few_rows = small_table(table), rows // FILES * STAGED_FILES
+    part, few_rows = small_table(table), rows // FILES * FEW_FILES
     slow = with_a_slow_task(part, few_rows, table.parent)
     return {"rows": few_rows, "same_integers": slow.pop("integers") == made(str(part), few_rows), **slow}
 
@@ -197,35 +197,28 @@ def speculation_part(table: Path, rows: int) -> dict[str, Any]:
 def spark_part(table: Path, rows: int) -> dict[str, Any]:
     import pyspark
 
-    part, staged_rows = small_table(table), rows // FILES * STAGED_FILES
+    part, few_rows = small_table(table), rows // FILES * FEW_FILES
     changed = table.parent / "changed"
     shutil.copytree(part, changed)
     change_one_cell(changed / "part-00.parquet")
     with session_at("local-cluster[2,1,1024]") as session:
-        few, whole = session.read.parquet(str(part)), session.read.parquet(str(table))
-        one_stage = made(str(part), staged_rows)
+        whole = session.read.parquet(str(table))
+        unchanged = made(str(part), few_rows)
         result = {
             "versions": {"pyspark": pyspark.__version__, "java": java_version()},
             "rows": rows,
             "files": FILES,
-            "one_changed_cell_is_seen": made(session.read.parquet(str(changed)), staged_rows) != one_stage,
+            "one_changed_cell_is_seen": made(session.read.parquet(str(changed)), few_rows) != unchanged,
         }  # executors and their Python have started by now
         local_seconds, expected = timed(made, str(table), rows)
         spark_seconds, integers = timed(made, whole, rows)
         killed = with_a_killed_executor(session, whole, rows)
-        staged_seconds, staged = timed(made, few, staged_rows, 2)
     result |= {
         "compared_integers": sum(map(len, expected)),
         "local_seconds": round(local_seconds, 2),
         "spark_seconds": round(spark_seconds, 2),
         "same_integers": integers == expected,
         "killed": {"same_integers": killed.pop("integers") == expected, **killed},
-        "staged": {
-            "rows": staged_rows,
-            "stages": 2,
-            "seconds": round(staged_seconds, 1),
-            "same_integers": staged == made(str(part), staged_rows, 2),
-        },
     }
     return result
 

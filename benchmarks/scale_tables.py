@@ -43,17 +43,16 @@ def write_folder(folder: Path, rows: int) -> None:
         pq.write_table(pa.table(columns_of(rows // FILES, number)), folder / f"part-{number:02}.parquet")
 
 
-def made(table: Any, rows: int, stages: int = 1, noise: Any = None) -> list[tuple[int, ...]]:
-    """The noisy integers of every block of every stage."""
+def made(table: Any, rows: int, noise: Any = None) -> list[tuple[int, ...]]:
+    """The noisy integers of every block."""
     import dpglm
-    from dpglm.custodian.build import build_release
+    from dpglm.custodian.build import Request, build_release
 
     schema = dpglm.Schema.from_dict(schema_of(rows))
     formula = "y ~ " + " + ".join(names())
-    release = build_release(
-        table, formula, schema, "logistic", 1.0, 1e-6, None, None, "auto", "full", noise or SeededNoise(SEED), stages
-    )
-    return [block.integers for stage in release.stages for block in stage.blocks]
+    request = Request(formula, schema, "logistic", 1.0, 1e-6, method="moments")
+    release = build_release(table, request, noise or SeededNoise(SEED))
+    return [block.integers for block in release.blocks]
 
 
 def timed(function: Any, *arguments: Any) -> tuple[float, Any]:

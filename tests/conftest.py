@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hypothesis
 
-from dpglm.analyst.jax_later import started_by_us
+import dpglm.paper  # noqa: F401
 
 hypothesis.settings.register_profile("dpglm", derandomize=True, database=None, deadline=None, max_examples=100)
 hypothesis.settings.load_profile("dpglm")
-started_by_us()

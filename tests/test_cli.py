@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import dpglm
-from dpglm.__main__ import _load_ahead
-from dpglm.analyst import programs
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
-from dpglm.cli import _points, main
+from dpglm.cli import main
+from dpglm.cli_analyst import _points
+from seeded_noise import SeededNoise
 
 SCHEMA = """
 [dataset]
@@ -88,92 +88,47 @@ def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert "'Yes'" in text
     assert run(*LEDGER) == 0
     assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "r.json") == 0
-    assert "entry 1 of the dataset's ledger" in capsys.readouterr().out
+    assert "entry 6 of the dataset's ledger" in capsys.readouterr().out
     made = dpglm.load_release("r.json")
     assert made.private
-    assert made.ledger.entry == 1
+    assert made.ledger.entry == 6
     # The cap is nearly spent: a second release is refused, and nothing is written.
     assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "second.json") == 1
     assert "would exceed the cap" in capsys.readouterr().err
     assert not (folder / "second.json").exists()
     assert run("ledger", "show", "p.ledger", "--json") == 0
-    (entry,) = json.loads(capsys.readouterr().out)["entries"]
-    assert (entry["release_id"], entry["kept"]) == (made.id, True)
-    assert entry["mu"] == pytest.approx(made.stages[0].mu)
-    assert run("ledger", "verify", "p.ledger") == 0
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    assert {(entry["release_id"], entry["kept"]) for entry in entries} == {(made.id, True)}
+    assert [entry["part"] for entry in entries] == ["survey", *(f"look {n}" for n in range(1, 6))]
+    np.testing.assert_allclose([entry["mu"] for entry in entries], made.costs)
+    assert run("ledger", "show", "p.ledger") == 0
+    (line,) = [line for line in capsys.readouterr().out.split("\n") if made.id in line]
+    assert line.split()[0] == "1-6"
+    assert "survey, look 1, look 2" in line
+    assert run("ledger", "verify", "p.ledger", "--against", "r.json") == 0
     assert run("ledger", "export", "p.ledger", "--output", "again.json") == 0
     assert (folder / "again.json").read_bytes() == (folder / "r.json").read_bytes()
 
 
 def known_fit(releases, **options):
-    """A fit that nobody had to sample; a real one is in the demo's test."""
-    given = {"link": options["link"], "chains": options["chains"], "seed": options["seed"]}
+    """A fit of moments that nobody had to sample."""
+    given = {"link": None, "chains": 1, "seed": options["seed"]}
     draws = 0.3 + 0.1 * np.random.default_rng(options["seed"]).normal(size=(1, options["draws"], 2))
     plenty = np.full(2, 2000.0)
     health = Diagnostics(plenty, plenty, np.ones(2), 0, 0.9, True, 0.1)
     return Fit(tuple(releases), draws, None, 0.5, np.full((2, 2), 1.5), health, NormalPrior(), options["method"], given)
 
 
-HEAVY = ("arviz", "jax", "formulaic", "matplotlib", "numpyro", "pandas", "pyarrow", "rich", "scipy.stats", "xarray")
-
-
-@pytest.mark.parametrize("stages", ["1", "3"])
-def test_a_second_fit_is_the_same_and_imports_little(folder, monkeypatch, stages):
-    """Without programs kept in files, with new ones, and with those: the same draws. None needs slow imports.
-
-    But for the points of a release in stages, which scipy.stats makes once.
-    """
-    assert run(*RELEASE, *BUDGET, "--stages", stages, "--no-ledger", "--output", "r.json") == 0
-    made_once = {"scipy.stats"} if stages == "3" else set()
-    code = "import sys; from dpglm.cli import main\ntry: main()\nfinally: print(*set(sys.modules), sep=chr(10))"
-    texts = []
-    for number, cache in enumerate(("", "kept", "kept")):
-        monkeypatch.setenv("DPGLM_CACHE", cache and str(folder / cache))
-        command = [sys.executable, "-c", code, "fit", "r.json", "--output", f"{number}.npz", "--draws", "100"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        text, modules = done.stdout.split(f"written to {number}.npz\n")
-        assert set(HEAVY).intersection(modules.split("\n")) == (made_once | {"jax"} if number < 2 else set())
-        texts.append(text)
-    assert texts[0] == texts[1] == texts[2]
-    assert (folder / "0.npz").read_bytes() == (folder / "1.npz").read_bytes() == (folder / "2.npz").read_bytes()
-    kept = {path.name.split("-")[0] for path in (folder / "kept" / "programs").iterdir()}
-    assert kept >= {"transitions", "loading_ahead", "of_draws" if stages == "1" else "normal_points"}
-
-
-def test_programs_are_loaded_while_the_command_is_read(folder, monkeypatch):
-    """The shell's command gives what the function gives; a thread of its own guesses what will be fitted."""
-    assert run(*RELEASE, *BUDGET, "--stages", "1", "--no-ledger", "--output", "r.json") == 0
-    monkeypatch.setenv("DPGLM_CACHE", str(folder / "kept"))
-    options = ("--draws", "100", "--force", "--output")
-    assert run("fit", "r.json", *options, "0.npz") == 0
-    for number in (1, 2):
-        command = [sys.executable, "-m", "dpglm", "fit", "r.json", *options, f"{number}.npz"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.endswith(f"written to {number}.npz\n")
-        assert (folder / f"{number}.npz").read_bytes() == (folder / "0.npz").read_bytes()
-    guessed = []
-    monkeypatch.setattr(programs, "load_for", guessed.append)
-    (folder / "broken.json").write_text('{"regression"')
-    (folder / "other.json").write_text('{"regression": []}')
-    (folder / "huge.json").write_text(" " * 10_000_001)
-    os.mkfifo(folder / "pipe.json")
-    for arguments in (
-        ["r.json", "--output", "0.npz", "--seed", "3"], ["--quiet", "r.json", "r.json"], ["broken.json", "r.json"],
-        ["other.json"], ["huge.json"], ["pipe.json"], [".", "missing.json", "\0.json"], [],
-    ):  # fmt: skip
-        _load_ahead(arguments)
-    kind = ("logistic", "sick ~ age", 1)
-    assert guessed == [[kind], [kind, kind]]
-
-
-def test_both_jobs_in_silence_and_in_json(folder, capsys, monkeypatch):
-    monkeypatch.setattr(dpglm, "fit", known_fit)
+@pytest.mark.parametrize("method", ["looks", "moments"])
+def test_both_jobs_in_silence_and_in_json(method, folder, capsys, monkeypatch):
+    if method == "moments":
+        monkeypatch.setattr(dpglm, "fit", known_fit)
+    of_moments = ("--method", "laplace") if method == "moments" else ()
     steps = [
         ("check", "patients.csv", "--schema", "patients.toml"),
         LEDGER,
-        (*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "r.json"),
-        ("fit", "r.json", "--method", "laplace", "--draws", "300", "--seed", "5", "--output", "f.npz"),
+        (*RELEASE, *BUDGET, "--method", method, "--ledger", "p.ledger", "--output", "r.json"),
+        ("fit", "r.json", *of_moments, "--draws", "300", "--seed", "5", "--output", "f.npz"),
         ("report", "f.npz", "--output", "h.html", "--at", "age=40", "--prob", "0.9"),
         ("ledger", "verify", "p.ledger"),
     ]
@@ -190,6 +145,7 @@ def test_both_jobs_in_silence_and_in_json(folder, capsys, monkeypatch):
     assert summary["cap_epsilon"] == 1.2
     assert made["release_id"] == dpglm.load_release("r.json").id
     assert list(fitted["summary"]) == ["Intercept", "age"]
+    assert ("ess" in fitted["summary"]["age"]) == (method == "moments")
     assert fitted["summary"]["age"]["mean"] == pytest.approx(dpglm.load_fit("f.npz").summary()["mean"]["age"])
     assert page == {"output": "h.html", "bytes": (folder / "h.html").stat().st_size}
     assert "The other predictors stay at age = 40" in (folder / "h.html").read_text()
@@ -199,6 +155,7 @@ def test_both_jobs_in_silence_and_in_json(folder, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "50 % interval" in text
     assert "odds ratio" in text
+    assert ("r_hat" in text) == (method == "moments")
     assert "note: 60 rows" not in text.split("\n")[0]
     assert max(map(len, text.split("\n")[:3])) <= 110
     assert run(*steps[4], "--force") == 0
@@ -215,6 +172,64 @@ def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert "fill in what is blank" in capsys.readouterr().out
     assert (folder / "template.toml").read_text() == text
     assert run("check", "patients.csv", "--schema", "template.toml") == 1  # not before a person has filled it in
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "52,27.1,secret,yes",
+        "secret,1957-03-02,yes",
+        "secret,secret,b",
+        "a,,secret",
+        "secret@example.org,a",
+        f"a,{'secret ' * 20}",
+        "-3,secret",
+        "$1,secret",
+        "07.03.1957,secret",
+        "12:30,secret",
+        "true,secret",
+        "1e5,secret",
+        ".5,secret",
+        "3 %,secret",
+        '"a,b\n52,secret\n53,secret\n',
+        '"a\rsecret",b',
+    ],
+)
+def test_init_prints_no_row_for_names(line, tmp_path, capsys):
+    """A file without a header, or with a quote that is not closed, would put the first person on the screen."""
+    (tmp_path / "t.csv").write_bytes(f"{line}\n53,29.4,never,no\n".encode())
+    assert run("init", str(tmp_path / "t.csv")) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    assert "secret" not in printed.err
+    assert "names of the columns" in printed.err or "columns' names" in printed.err
+
+
+@pytest.mark.parametrize("names", ["age,bmi", "x1,x2", "2nd visit,No,Na", "q1.2a,a-b,%", "Größe,№,été", "id"])
+def test_init_takes_ordinary_names(names, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text(f"{names}\n1,2,3\n", encoding="utf-8")
+    assert run("init", str(tmp_path / "t.csv")) == 0
+    assert capsys.readouterr().out.count("[columns.") == len(names.split(","))
+
+
+def test_check_ends_non_zero_where_a_column_matches_nothing(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("age,sick\n30,0\n40,1\n")
+    (tmp_path / "t.toml").write_text(
+        '[dataset]\nname = "t"\nrows = 2\n[columns.age]\ntype = "numeric"\nlower = 0\nupper = 90\n'
+        '[columns.sick]\ntype = "binary"\nlevels = ["no", "yes"]\nfill = "no"\n'
+    )
+    command = ("check", str(tmp_path / "t.csv"), "--schema", str(tmp_path / "t.toml"))
+    assert run(*command) == 1
+    printed = capsys.readouterr()
+    assert "LOOK AT sick" in printed.out
+    assert printed.err.splitlines() == [printed.err.strip()]
+    assert "column = sick: not one of its cells can be read" in printed.err
+    assert run(*command, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["matching_nothing"] == ["sick"]
+    (tmp_path / "t.csv").write_text("age,sick\n30,0\n40,yes\n")
+    assert run(*command) == 0  # half of it is flagged, and no more
+    assert "LOOK AT sick: 50 % of its cells" in capsys.readouterr().out
 
 
 def test_at_takes_names_and_levels_that_hold_an_equals_sign():
@@ -299,6 +314,102 @@ def test_a_release_shows_a_bar_of_rows_on_a_terminal_only(folder, monkeypatch, c
     for options in ((False,), (True, "--quiet"), (True, "--json"), (False, "--json")):
         assert screen_of(*options) == "", options
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["output"] == "r.json"
+
+
+SURVEYED = """
+[dataset]
+name = "patients"
+rows = 20000
+unit = "one patient"
+[columns.age]
+type = "numeric"
+lower = 20
+upper = 90
+[columns.height]
+type = "numeric"
+lower = 0
+upper = 300
+[columns.sick]
+type = "binary"
+levels = ["no", "yes"]
+fill = "no"
+"""
+
+
+@pytest.fixture
+def surveyed(tmp_path, monkeypatch):
+    """Patients who are all as high as can be, with a ledger of epsilon = 20; noise that is always the same."""
+    monkeypatch.setattr("dpglm.custodian.build.OperatingSystemNoise", lambda: SeededNoise(1))
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.normal(50, 10):.1f},300,{rng.choice(['no', 'yes'])}" for _ in range(20_000)]
+    (tmp_path / "patients.csv").write_text("age,height,sick\n" + "\n".join(lines) + "\n")
+    (tmp_path / "patients.toml").write_text(SURVEYED)
+    monkeypatch.chdir(tmp_path)
+    schema = ("--schema", "patients.toml")
+    assert run("ledger", "init", "p.ledger", *schema, "--epsilon", "20", "--delta", "1e-6", "--quiet") == 0
+    return ("release", "patients.csv", *schema, "--family", "logistic", "--epsilon", "5", "--delta", "1e-6")
+
+
+def test_a_survey_that_says_stop_is_one_line_and_is_kept(surveyed, tmp_path, capsys):
+    given = (*surveyed, "--formula", "sick ~ age + height", "--ledger", "p.ledger", "--output", "r.json")
+    assert run(*given) == 1
+    out, line = capsys.readouterr()
+    assert out == ""
+    assert line.count("\n") == 1
+    assert "height: nearly all rows have one value" in line
+    assert "only the survey was spent" in line
+    assert not (tmp_path / "r.json").exists()
+    (entry,) = dpglm.Ledger.open("p.ledger").entries()
+    assert entry.description["part"] == "survey"
+    # The line says how to have it; with it, the release goes on all the same, and pays for no other survey.
+    command = line.split("it is kept: dpglm ")[1].split(";")[0].split()
+    assert command[:3] == ["ledger", "export", "p.ledger"]
+    assert run(*command, "--quiet") == 0
+    assert run("fit", "survey.json", "--output", "f.npz") == 1
+    assert "holds a survey and no look" in capsys.readouterr().err
+    assert run(*given, "--survey", "survey.json", "--quiet") == 0
+    entries = dpglm.Ledger.open("p.ledger").entries()
+    assert [entry.description["part"] for entry in entries] == ["survey", *(f"look {n}" for n in range(1, 6))]
+    assert run("ledger", "verify", "p.ledger", "--against", "survey.json", "r.json", "--quiet") == 0
+    assert run("fit", "r.json", "--output", "f.npz") == 0
+    assert "note: the survey says of height" in capsys.readouterr().out
+
+
+def test_without_a_ledger_the_survey_that_says_stop_is_one_line_too(surveyed, capsys):
+    given = (*surveyed, "--formula", "sick ~ height", "--no-ledger", "--output", "r.json")
+    assert run(*given) == 1
+    assert "kept" not in capsys.readouterr().err
+
+
+def test_a_survey_is_used_again(surveyed, capsys):
+    given = (*surveyed, "--formula", "sick ~ age", "--ledger", "p.ledger")
+    assert run(*given, "--output", "one.json", "--quiet") == 0
+    assert run(*given, "--survey", "one.json", "--output", "two.json", "--quiet") == 0
+    one, two = dpglm.load_release("one.json"), dpglm.load_release("two.json")
+    assert (len(one.costs), len(two.costs)) == (6, 5)
+    assert two.survey_record == one.survey_record
+    assert run("fit", "one.json", "two.json", "--output", "both.npz", "--quiet") == 0
+    assert run(*given, "--method", "moments", "--survey", "one.json", "--output", "three.json") == 1
+    assert "belongs to method='looks'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("family", "formula"), [("logistic", "sick ~ age"), ("linear", "age ~ sick")])
+def test_a_fit_by_looks_needs_neither_jax_nor_what_makes_plots_or_tables(family, formula, surveyed, tmp_path):
+    """From the shell to the printed table: what is imported is what it takes. Counts need SciPy besides."""
+    given = (*surveyed, "--formula", formula, "--no-ledger", "--output", "r.json", "--quiet", "--family", family)
+    assert run(*given) == 0
+    code = """
+import sys
+from dpglm.cli import main
+try:
+    main(["fit", "r.json", "--output", "f.npz"])
+except SystemExit as stopped:
+    assert stopped.code == 0
+unwanted = ("jax", "scipy", "pandas", "arviz", "matplotlib", "pyarrow", "formulaic", "opendp", "dpglm.custodian")
+print([name for name in sys.modules if (name + ".").startswith(tuple(each + "." for each in unwanted))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.endswith("written to f.npz\n[]\n"), done.stdout + done.stderr
 
 
 def test_importing_the_command_line_is_quick():

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,6 @@ import numpy as np
 import pytest
 
 import dpglm
-from dpglm.analyst.priors import NormalPrior
-from dpglm.analyst.result import Diagnostics, Fit
 from dpglm.cli import main
 
 ROWS = 60
@@ -41,6 +40,7 @@ BUDGET = ("--epsilon", "1", "--delta", "1e-6")
 ACCOUNT = ("--no-ledger",)
 OUTPUT = ("--output", "new.json")
 FIT = ("fit", "r.json", "--output", "new.npz")
+FIT_MOMENTS = ("fit", "m.json", "--output", "new.npz")
 REPORT = ("report", "f.npz", "--output", "new.html")
 
 
@@ -69,7 +69,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (release(schema=("--schema", "r.json")), 1, "is a release, not a schema"),
     (release(schema=("--schema", "absent.toml")), 1, "schema = absent.toml: cannot be read"),
     (release(schema=("--schema", "broken.toml")), 1, "is not valid TOML"),
-    (release(schema=("--schema", "blank.toml")), 1, "bounds are declared"),
+    (release(schema=("--schema", "blank.toml")), 1, "levels"),
     (release(schema=("--schema", "more-rows.toml")), 1, "dataset.rows = 61: the table has 60 rows"),
     (release(schema=("--schema", "other.toml"), model=("--formula", "sick ~ bmi", "--family", "logistic")), 1, "bmi"),
     # release: ledger and output
@@ -97,8 +97,17 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (release(model=("--formula", "sick ~ scale(age)", "--family", "logistic")), 1, "leave it out"),
     (release(model=("--formula", "sick ~ age", "--family", "logit")), 1, "family = logit: must be one of logistic"),
     (release(model=("--formula", "sick ~ age", "--family", "poisson")), 1, "poisson needs a count column"),
-    (release(output=("--output", "new.json", "--radius", "-2")), 1, "radius = -2"),
-    (release(output=("--output", "new.json", "--allocation", "best")), 1, "allocation = best"),
+    (release(output=("--output", "new.json", "--method", "moments", "--radius", "-2")), 1, "radius = -2.0: must be"),
+    (release(output=("--output", "new.json", "--method", "moments", "--allocation", "best")), 1, "must be one of"),
+    (release(output=("--output", "new.json", "--radius", "1")), 1, "radius = 1.0: belongs to method='moments'"),
+    (release(output=("--output", "new.json", "--allocation", "equal")), 1, "belongs to method='moments'"),
+    (release(output=("--output", "new.json", "--method", "stages")), 1, "must be one of looks, moments"),
+    (release(output=("--output", "new.json", "--survey", "absent.json")), 1, "release = absent.json: cannot be read"),
+    (release(output=("--output", "new.json", "--survey", "patients.csv")), 1, "is a table, not a release"),
+    (release(output=("--output", "new.json", "--survey", "m.json")), 1, "must be a release by looks"),
+    (release(output=("--output", "new.json", "--method", "moments", "--survey", "r.json")), 1, "survey = (a rel"),
+    (release(schema=("--schema", "other-name.toml"), output=("--output", "new.json", "--survey", "r.json")), 1,
+     "is of another dataset"),
     (release(output=("--output", "new.json", "--seed", "1")), 2, "--seed"),
     (("release", "patients.csv"), 2, "--schema"),
     # fit
@@ -110,15 +119,20 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("fit", "r.json", "--output", "f.npz"), 1, "exists already"),
     (("fit", "r.json", "--output", "r.json", "--force"), 1, "is a release, and --force replaces only a fit"),
     (("fit", "--output", "new.npz"), 2, "releases"),
-    ((*FIT, "--method", "nut"), 1, "method = nut: must be one of nuts, laplace"),
-    ((*FIT, "--link", "softplus"), 1, "link"),
-    ((*FIT, "--dispersion", "2"), 1, "dispersion"),
-    ((*FIT, "--chains", "0"), 1, "chains = 0"),
+    ((*FIT, "--method", "laplace"), 1, "method = laplace: belongs to releases by --method moments; leave --method out"),
+    ((*FIT, "--link", "logit"), 1, "link = logit: belongs to releases by --method moments"),
+    ((*FIT, "--dispersion", "2"), 1, "dispersion = 2.0: belongs to releases by --method moments"),
+    ((*FIT, "--chains", "2"), 1, "chains = 2: belongs to releases by --method moments"),
+    (("fit", "r.json", "m.json", "--output", "new.npz"), 1, "is by another method than the first"),
+    ((*FIT_MOMENTS, "--method", "nut"), 1, "method = nut: must be one of nuts, laplace"),
+    ((*FIT_MOMENTS, "--link", "softplus"), 1, "link"),
+    ((*FIT_MOMENTS, "--dispersion", "2"), 1, "dispersion"),
+    ((*FIT_MOMENTS, "--chains", "0"), 1, "chains = 0"),
     ((*FIT, "--draws", "-5"), 1, "draws = -5"),
     ((*FIT, "--draws", "many"), 2, "draws"),
-    ((*FIT, "--chains", "1000000000"), 1, "chains = 1000000000: must be a whole number from 1 to 1000"),
+    ((*FIT_MOMENTS, "--chains", "1000000000"), 1, "chains = 1000000000: must be a whole number from 1 to 1000"),
     ((*FIT, "--draws", "2000000000"), 1, "draws = 2000000000: must be a whole number from 4 to 1000000"),
-    ((*FIT, "--draws", "1000000", "--chains", "11"), 1, "in each of 11 chains are more than 10,000,000 in all"),
+    ((*FIT_MOMENTS, "--draws", "1000000", "--chains", "11"), 1, "in each of 11 chains are more than 10,000,000 in all"),
     ((*FIT, "--prob", "95"), 1, "prob = 95.0: must lie between 0 and 1"),
     # report
     (("report", "absent.npz", "--output", "new.html"), 1, "fit = absent.npz: cannot be read"),
@@ -155,15 +169,6 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
 ]  # fmt: skip
 
 
-def known_fit(made: dpglm.Release) -> Fit:
-    """A fit that nobody had to sample."""
-    draws = 0.3 + 0.1 * np.random.default_rng(1).normal(size=(2, 100, 2))
-    plenty = np.full(2, 2000.0)
-    options = {"link": None, "dispersion": None, "moments": "exact", "noise_aware": True, "chains": 2, "seed": 1}
-    health = Diagnostics(plenty, plenty, np.ones(2), 0, 0.9, True, None)
-    return Fit((made,), draws, None, 0.5, np.full((2, 2), 1.5), health, NormalPrior(), "nuts", options)
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that a mistake may touch."""
@@ -174,8 +179,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.csv").write_text("")
     (folder / "patients.toml").write_text(SCHEMA)
     (folder / "broken.toml").write_text("[dataset\n")
-    (folder / "blank.toml").write_text(SCHEMA.replace("lower = 20\n", ""))
+    (folder / "blank.toml").write_text(SCHEMA.replace('levels = ["no", "yes"]\n', ""))
     (folder / "more-rows.toml").write_text(SCHEMA.replace("rows = 60", "rows = 61"))
+    (folder / "other-name.toml").write_text(SCHEMA.replace('"patients"', '"somebody else"'))
     (folder / "other.toml").write_text(SCHEMA.replace("columns.age", "columns.bmi"))
     (folder / "old.html").write_text("<!doctype html>\n")
     schema = dpglm.Schema.load(folder / "patients.toml")
@@ -183,11 +189,18 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "patients.csv", "sick ~ age", schema=schema, family="logistic", epsilon=1, delta=1e-6, ledger=None
     )
     made.save(folder / "r.json")
+    moments = dpglm.release(
+        folder / "patients.csv", "sick ~ age", schema=schema, family="logistic", epsilon=1, delta=1e-6, ledger=None,
+        method="moments",
+    )  # fmt: skip
+    moments.save(folder / "m.json")
     text = made.to_json()
     (folder / "half.json").write_text(text[: len(text) // 2])
     (folder / "edited.json").write_text(text.replace('"family": "logistic"', '"family":  "logistic"', 1).replace(
         '"rows": 60', '"rows": 59'))  # fmt: skip
-    known_fit(made).save(folder / "f.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dpglm.FitWarning)  # sixty rows
+        dpglm.fit(made, draws=100).save(folder / "f.npz")
     whole = (folder / "f.npz").read_bytes()
     (folder / "half.npz").write_bytes(whole[: len(whole) // 2])
     dpglm.Ledger.create(folder / "p.ledger", schema.dataset, epsilon=2, delta=1e-6)
@@ -279,16 +292,17 @@ def test_a_release_that_cannot_be_written_is_kept_by_the_ledger(
     assert f"at no further cost: dpglm ledger export {ledger} --output FILE" in line
     assert not (folder / "new.json").exists()
     assert run("ledger", "export", str(ledger), "--output", str(tmp_path / "new.json"), "--quiet") == 0
-    assert len(dpglm.Ledger.open(ledger).entries()) == 1
+    assert len(dpglm.Ledger.open(ledger).entries()) == 6
     assert dpglm.load_release(tmp_path / "new.json").ledger is not None
 
 
 @pytest.mark.parametrize(
     ("arguments", "where"),
     [
-        (release(), "dpglm.custodian.build.exact_sums"),
-        (release(account=("--ledger", "p.ledger")), "dpglm.custodian.build.exact_sums"),
-        (FIT, "dpglm.analyst.posteriors.assemble"),
+        (release(), "dpglm.custodian.by_looks.exact_sums"),
+        (release(account=("--ledger", "p.ledger")), "dpglm.custodian.by_looks.exact_sums"),
+        (FIT, "dpglm.analyst.fit.fit_looks"),
+        (FIT_MOMENTS, "dpglm.paper.posteriors.assemble"),
         (REPORT, "dpglm.report.html.page"),
         (REPORT, "os.replace"),
     ],
@@ -350,14 +364,3 @@ def test_a_full_standard_output(folder: Path, arguments: list[str]) -> None:
     assert done.stderr == (
         "output = standard output: cannot be used (No space left on device); make room, or choose another\n"
     )
-
-
-def test_stopping_does_not_wait_for_threads_at_work() -> None:
-    """A thread that compiles cannot be stopped, and crashes if Python ends under it."""
-    code = (
-        "import sys, threading, time; from dpglm import cli, __main__\n"
-        "def stop(**_): raise KeyboardInterrupt\n"
-        "cli.app = stop; threading.Thread(target=time.sleep, args=(300,)).start(); __main__.program()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (130, "stopped: no output file was written\n")

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from dpglm import formula
+from dpglm.custodian.look_plan import plan_looks
+from dpglm.custodian.mechanism import calibrate
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
@@ -554,9 +556,12 @@ def test_no_two_coefficients_have_one_name() -> None:
     assert build_design("y ~ Intercept + a - 1", named, "linear").coefficient_names == ("Intercept", "a")
 
 
-def test_a_count_that_no_fit_could_read_is_refused_before_it_costs_anything() -> None:
+def test_a_count_that_no_fit_of_moments_could_read_is_refused_before_it_costs_anything() -> None:
     schema = declared({**COLUMNS, "visits": {"type": "count", "upper": LARGEST_COUNT + 1}})
-    assert "an upper bound of 5,001, at most 5,000 can be fitted" in refused("visits ~ a", "poisson", schema).rule
+    large = build_design("visits ~ a", schema, "poisson")
+    with pytest.raises(InputError, match="an upper bound of 5,001, moments take 5,000 at most"):
+        calibrate(large, 1.0, 1e-6, None, "equal", "full")
+    assert len(plan_looks(large, 1.0, 1e-6).looks) == 5
     assert build_design("visits ~ a", schema, "linear").response_range == (-1.0, 1.0)
     assert build_design("y ~ visits", schema, "linear").dimension == 1
     largest = declared({**COLUMNS, "visits": {"type": "count", "upper": LARGEST_COUNT}})

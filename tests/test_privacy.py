@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -90,6 +91,18 @@ def test_composition_adds_squares_and_matches_one_release():
     assert together == pytest.approx(privacy.mu_of(1.0, 1e-6), rel=1e-12)
     assert together >= math.sqrt(2) * half  # rounded up
     assert privacy.rho_of(0.5) >= 0.125
+
+
+def test_releases_cost_the_root_of_the_sum_of_their_squares_in_exact_arithmetic():
+    """Never below it, and above by rounding alone; the largest of them, or their plain sum, would be neither."""
+    rng = np.random.default_rng(8)
+    for size in (1, 2, 3, 10, 300):
+        mus = [float(mu) for mu in 10 ** rng.uniform(-6, 2, size)]
+        exact = sum(Fraction(mu) ** 2 for mu in mus)
+        assert exact <= Fraction(privacy.compose(mus)) ** 2 <= exact * (1 + Fraction(1, 10**14))
+    assert privacy.compose([3.0, 4.0]) == pytest.approx(5.0, rel=1e-14)
+    assert privacy.compose([1.0] * 4) == pytest.approx(2.0, rel=1e-14)
+    assert privacy.compose([]) == 0
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "1", None, True])

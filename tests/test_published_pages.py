@@ -39,7 +39,6 @@ PAGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "joint_releases": ("joint_releases", text_of("joint_releases", lambda m: m.page(results_of("joint_releases")))),
     "no_noise_limit": ("no_noise_limit", text_of("no_noise_limit", lambda m: m.page(results_of("no_noise_limit")))),
     "overdispersion": ("overdispersion", text_of("overdispersion", lambda m: m.page(results_of("overdispersion")))),
-    "rare_levels": ("rare_levels", text_of("rare_levels", lambda m: m.page(results_of("rare_levels")))),
     "real": ("real_page", text_of("real", lambda m: m.page(m.read(RESULTS / "real.jsonl")))),
     "scale": ("scale_page", lambda module: module.write_page()),
 }

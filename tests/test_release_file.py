@@ -8,24 +8,23 @@ import json
 import os
 import pickle
 import re
-import sys
-import types
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import dpglm
-from dpglm.centring import Centring
 from dpglm.errors import FileError
-from dpglm.release_file import Release, load_release, read_release
+from dpglm.looks.survey import replayed
+from dpglm.release_file import load_release, read_release
+from dpglm.releases import Release
 
 COLUMNS: dict[str, Any] = {
     "visits": {"type": "count", "upper": 9, "fill": 0},
@@ -44,7 +43,7 @@ FORMULAS = {
 ROWS = 60
 
 
-def make(formula: str, family: str, ledger: Any = None, stages: int = 1) -> Release:
+def make(formula: str, family: str, method: str = "looks", **options: Any) -> Release:
     """A release of random rows; seed 31. The noise is real, so values differ from run to run."""
     rng = np.random.default_rng(31)
     table = pa.table(
@@ -57,9 +56,10 @@ def make(formula: str, family: str, ledger: Any = None, stages: int = 1) -> Rele
         }
     )
     schema = {"dataset": {"name": "table", "rows": ROWS, "unit": "one patient"}, "columns": COLUMNS}
+    options = {"ledger": None, **options}
     return dpglm.release(
-        table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, ledger=ledger, stages=stages
-    )
+        table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, method=method, **options
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,34 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Release]:
     )
     ledger = dpglm.Ledger.create(path, schema.dataset, epsilon=5.0, delta=1e-5)
     made = {name: make(*what) for name, what in FORMULAS.items()}
-    return made | {"with ledger": make(*FORMULAS["logistic"], ledger=ledger)}
+    made |= {f"{name} by moments": make(*what, method="moments") for name, what in FORMULAS.items()}
+    return made | {
+        "with ledger": make(*FORMULAS["logistic"], ledger=ledger),
+        "by moments with ledger": make(*FORMULAS["logistic"], method="moments", ledger=ledger),
+        "survey used again": make("died ~ age", "logistic", survey=made["logistic"]),
+        "survey alone": replace(made["linear"], stages=()),
+        "two looks": replace(made["counts"], stages=made["counts"].stages[:2]),
+    }
+
+
+NAMES = [*FORMULAS, *(f"{name} by moments" for name in FORMULAS), "with ledger", "by moments with ledger",
+         "survey used again", "survey alone", "two looks"]  # fmt: skip
 
 
 @pytest.fixture
 def release(releases: dict[str, Release]) -> Release:
+    return releases["logistic by moments"]
+
+
+@pytest.fixture
+def looks(releases: dict[str, Release]) -> Release:
     return releases["logistic"]
+
+
+@pytest.fixture(params=["logistic by moments", "logistic"])
+def either(request: pytest.FixtureRequest, releases: dict[str, Release]) -> Release:
+    """By either method."""
+    return releases[request.param]
 
 
 def checksum(data: dict[str, Any]) -> str:
@@ -115,7 +137,7 @@ def refusal(text: str) -> str:
 # Round trips
 
 
-@pytest.mark.parametrize("name", ["counts", "logistic", "linear", "with ledger"])
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_saved_comes_back(name: str, releases: dict[str, Release], tmp_path: Path) -> None:
     release, path = releases[name], tmp_path / "a.release.json"
     release.save(path)
@@ -129,10 +151,19 @@ def test_what_is_saved_comes_back(name: str, releases: dict[str, Release], tmp_p
         with pytest.raises(FileError, match="NoneType: must be the path of a file"):
             use(None)
     assert pickle.loads(pickle.dumps(release)) == release
-    for mine, theirs in zip(loaded.blocks, release.blocks, strict=True):
+    pairs = zip(
+        (b for s in loaded.stages for b in s.blocks), (b for s in release.stages for b in s.blocks), strict=True
+    )
+    for mine, theirs in pairs:
         np.testing.assert_array_equal(mine.values, theirs.values)
         np.testing.assert_array_equal(mine.isometric_values, theirs.isometric_values)
-    assert (loaded.ledger is None) == (name != "with ledger")
+    assert (loaded.ledger is None) == (not name.endswith("with ledger"))
+    assert loaded.costs == release.costs
+    if release.survey is None:
+        assert loaded.survey is None
+    else:
+        pd.testing.assert_frame_equal(loaded.survey, release.survey)
+        assert loaded.survey_record.survey == replayed(loaded.survey_record)
 
 
 def test_a_ledger_is_never_overwritten(release: Release, tmp_path: Path) -> None:
@@ -144,44 +175,54 @@ def test_a_ledger_is_never_overwritten(release: Release, tmp_path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_writing_twice_gives_the_same_text(release: Release) -> None:
+def test_writing_twice_gives_the_same_text(either: Release) -> None:
+    release = either
     assert release.to_json() == release.to_json()
     assert read_release(release.to_json()).to_json() == release.to_json()
 
 
-def test_order_of_keys_and_white_space_do_not_matter(release: Release) -> None:
+def test_order_of_keys_and_white_space_do_not_matter(either: Release) -> None:
+    release = either
     data = json.loads(release.to_json())
     assert read_release(json.dumps(dict(reversed(data.items())), indent=7)) == release
     assert read_release(json.dumps(data, ensure_ascii=True, separators=(",", ":"))) == release
 
 
 def test_two_releases_differ(releases: dict[str, Release]) -> None:
-    assert len({release.to_json() for release in releases.values()}) == 4
+    assert len({release.to_json() for release in releases.values()}) == len(NAMES)
     assert releases["logistic"] != releases["with ledger"]
 
 
-def test_the_file_holds_only_the_columns_of_the_formula(release: Release) -> None:
+def test_the_file_holds_only_the_columns_of_the_formula(either: Release) -> None:
+    release = either
     assert list(json.loads(release.to_json())["regression"]["declared_columns"]) == ["died", "age", "cost"]
     assert "unused" not in release.to_json()
 
 
 def test_values_are_the_integers_in_data_units(releases: dict[str, Release]) -> None:
     for release in releases.values():
-        for block in release.blocks:
-            unit = float(release.grid.unit(block.y_power, block.degree))
+        for stage, position in ((each, n) for each in release.stages for n in range(len(each.blocks))):
+            block, view = stage.blocks[position], stage.viewpoint
+            unit = view.units[position] if view else float(release.grid.unit(block.y_power, block.degree))
             np.testing.assert_array_equal(block.values, [integer * unit for integer in block.integers])
-            roots = np.sqrt(block.shape.multiplicities(release.design.dimension))
+            roots = np.sqrt(block.shape.multiplicities(view.dimension if view else release.design.dimension))
             np.testing.assert_array_equal(block.isometric_values, block.values * roots)
             grid_noise = np.array(block.grid_stddevs) * unit * roots
             np.testing.assert_allclose(grid_noise, block.noise_stddev, rtol=1e-12)
 
 
 def test_the_file_says_what_it_promises(releases: dict[str, Release]) -> None:
-    plain, counted = (json.loads(releases[name].to_json()) for name in ("logistic", "with ledger"))
+    names = ("logistic", "logistic by moments", "by moments with ledger")
+    looks, plain, counted = (json.loads(releases[name].to_json()) for name in names)
+    assert looks["schema_version"] == 3
+    assert plain["schema_version"] == 1
+    assert "survey" in looks
+    assert "survey" not in plain
+    assert "(1, 1e-06)-differential privacy" in looks["statement"]
     assert "60 rows of 'table'; one row is one patient" in plain["statement"]
     assert "(1, 1e-06)-differential privacy" in plain["statement"]
     assert "without a ledger" in plain["statement"]
-    assert "entry 1 of the dataset's ledger" in counted["statement"]
+    assert "entry 7 of the dataset's ledger" in counted["statement"]  # after a survey and five looks
     assert plain["private"] is True
     assert plain["dataset"]["rows_are_public"] is True
     assert plain["privacy_loss"]["neighbouring_relation"] == "replace-one-row"
@@ -204,16 +245,28 @@ def test_the_json_schema_is_in_the_package_and_valid(releases: dict[str, Release
     ["format", "schema_version", "release_id", "publication_time", "versions", "dataset", "regression", "grid",
      "stages", "privacy_loss", "ledger", "private", "statement", "unprotected_quantities", "checksum"],
 )  # fmt: skip
-def test_no_part_may_be_missing(key: str, release: Release) -> None:
-    refusal(edited(release, key, ..., honest=key != "checksum"))
+def test_no_part_may_be_missing(key: str, either: Release) -> None:
+    refusal(edited(either, key, ..., honest=key != "checksum"))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["survey", *(f"survey/{key}" for key in ("release_id", "formula", "family", "declared_columns", "mu",
+     "noise_stddev", "questions", "columns", "missing", "complete", "missing_noise_stddev", "problems")),
+     *(f"stages/0/{key}" for key in ("kind", "allocation", "mu", "viewpoint", "blocks")),
+     *(f"stages/0/viewpoint/{key}" for key in ("centre", "whitening", "score_bound", "information_bound", "spread",
+     "clip"))],
+)  # fmt: skip
+def test_no_part_of_looks_may_be_missing(key: str, looks: Release) -> None:
+    refusal(edited(looks, key, ...))
 
 
 # Files that are not whole, or not releases
 
 
-def test_a_truncated_file_is_refused_wherever_it_ends(release: Release) -> None:
-    text = release.to_json()
-    for end in range(0, len(text) - 2, 61):
+def test_a_truncated_file_is_refused_wherever_it_ends(either: Release) -> None:
+    text = either.to_json()
+    for end in range(0, len(text) - 2, len(text) // 150):
         assert "not valid JSON" in refusal(text[:end])
 
 
@@ -276,8 +329,8 @@ SIMPLE_EDITS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), SIMPLE_EDITS)
-def test_a_changed_value_breaks_the_checksum(path: str, value: Any, release: Release) -> None:
-    assert "wrong checksum" in refusal(edited(release, path, value, honest=False))
+def test_a_changed_value_breaks_the_checksum(path: str, value: Any, either: Release) -> None:
+    assert "wrong checksum" in refusal(edited(either, path, value, honest=False))
 
 
 @pytest.mark.parametrize("position", range(0, 64, 7))
@@ -350,6 +403,68 @@ def test_a_change_with_a_new_checksum_contradicts_the_rest(path: str, value: Any
     assert "contradicts itself" in message or "holds a value that no release holds" in message
 
 
+LOOK = "stages/0/viewpoint"
+LOOK_CONTRADICTIONS: list[tuple[str, Any]] = [
+    ("schema_version", 1),
+    ("regression/formula", "died ~ age"),
+    ("regression/formula", "died ~ unused"),
+    ("regression/family", "linear"),
+    ("regression/intercept", False),
+    ("regression/radius", 1e9),
+    ("regression/response_range/1", 2.0),
+    ("regression/terms/0/columns/0/factors/0/scale", lambda scale: scale * 1.01),
+    ("regression/declared_columns/age/upper", 95),
+    ("grid/exponent", 19),
+    ("grid/response_exponent", 1),
+    ("grid/response_exponent", 600),
+    ("survey/formula", "died ~ age"),
+    ("survey/family", "linear"),
+    ("survey/declared_columns/age/upper", 95),
+    ("survey/mu", lambda mu: mu * 10),
+    ("survey/questions/0/values", lambda values: values[:-1]),
+    ("survey/questions/0/subject", 99),
+    ("survey/columns", lambda columns: columns[:-1]),
+    ("survey/columns/0/shares", []),
+    ("survey/columns/1/shares", [0.5]),
+    ("survey/columns/1/name", "weight"),
+    ("survey/columns/1/scale", lambda scale: scale * 1.01),
+    ("survey/columns/1/centre", lambda centre: centre + 1),
+    ("survey/missing", lambda missing: missing[:-1]),
+    (f"{LOOK}/centre", lambda centre: centre[:-1]),
+    (f"{LOOK}/whitening", lambda rows: rows[:-1]),
+    (f"{LOOK}/whitening", lambda rows: [row[:-1] for row in rows]),
+    (f"{LOOK}/whitening", lambda rows: [[0.0] * len(row) for row in rows]),
+    (f"{LOOK}/whitening", lambda rows: [rows[0]] * len(rows)),
+    (f"{LOOK}/score_bound", lambda bound: bound * 1.01),
+    (f"{LOOK}/information_bound", lambda bound: bound * 1.01),
+    ("stages/4/mu", lambda mu: mu * 1.1),
+    ("stages/2/blocks/0/values", lambda values: values[:-1]),
+    ("stages/2/blocks/1/noise_stddev", lambda value: value * (1 + 1e-6)),
+    ("stages/2/blocks/1/grid_noise_stddev/1", lambda value: value * (1 + 1e-6)),
+    ("stages", lambda stages: [*stages, stages[0]]),
+    ("stages/0/blocks", lambda blocks: [blocks[1], blocks[0], blocks[2]]),
+    ("privacy_loss/privacy_parameters/epsilon", 0.5),
+    ("privacy_loss/privacy_parameters/mu", lambda value: value * 0.99),
+    ("privacy_loss/privacy_parameters/rho", lambda value: value * 1.01),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), LOOK_CONTRADICTIONS)
+def test_a_change_of_looks_with_a_new_checksum_contradicts_the_rest(path: str, value: Any, looks: Release) -> None:
+    before = json.loads(looks.to_json())
+    text = edited(looks, path, value)
+    assert json.loads(text)["checksum"] != before["checksum"]
+    assert "contradicts itself" in refusal(text)
+
+
+def test_looks_and_moments_do_not_mix(release: Release, looks: Release) -> None:
+    data, other = json.loads(looks.to_json()), json.loads(release.to_json())
+    for stages in ([*data["stages"], *other["stages"]], other["stages"]):
+        assert "are not those of one method" in refusal(edited(looks, "stages", stages))
+    assert "are not those of one method" in refusal(edited(release, "stages", data["stages"]))
+    assert "belongs to releases by looks" in refusal(edited(release, "survey", data["survey"]))
+
+
 SCHEMA_BREAKS: list[tuple[str, Any]] = [
     ("schema_version", "1"),
     ("schema_version", 0),
@@ -361,7 +476,7 @@ SCHEMA_BREAKS: list[tuple[str, Any]] = [
     ("dataset/rows_are_public", False),
     ("grid/exponent", 99),
     ("grid/exponent", 14.5),
-    ("stages", []),
+    ("stages", {}),
     ("stages/0/kind", "other"),
     ("stages/0/mu", -1),
     (f"{BLOCK}/values", []),
@@ -400,12 +515,12 @@ def test_integers_of_eighty_digits_are_read_exactly(release: Release) -> None:
 
 
 def test_a_newer_file_asks_for_a_newer_dpglm(release: Release) -> None:
-    for version in (3, 10**6):
+    for version in (4, 10**6):
         message = refusal(edited(release, "schema_version", version))
         assert f"schema version {version}" in message
         assert "update dpglm" in message
     # A newer file may have another shape: its version is looked at first.
-    assert "update dpglm" in refusal('{"format": "dpglm-release", "schema_version": 3, "new": []}')
+    assert "update dpglm" in refusal('{"format": "dpglm-release", "schema_version": 4, "new": []}')
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
@@ -426,7 +541,7 @@ def test_deep_nesting_is_refused(depth: int, place: str, release: Release) -> No
 
 
 def test_a_unit_too_large_for_a_number_is_refused(releases: dict[str, Release]) -> None:
-    assert "OverflowError" in refusal(edited(releases["counts"], "grid/response_exponent", 600))
+    assert "OverflowError" in refusal(edited(releases["counts by moments"], "grid/response_exponent", 600))
 
 
 def test_half_a_character_is_refused(release: Release) -> None:
@@ -593,171 +708,12 @@ def test_the_names_that_others_rely_on(release: Release) -> None:
     assert [(block.y_power, block.degree) for block in release.blocks] == [(1, 0), (1, 1), (0, 1), (0, 2)]
 
 
-# Several stages
-
-
-def given_centring(release: Release, known: None, mu: float) -> Centring:
-    """A centring as good as any; the stages of these files are made without a fit between them."""
-    size = len(release.design.coefficient_names)
-    rng = np.random.default_rng(len(release.stages))
-    centre = rng.normal(size=size + (release.design.offset is not None))
-    whitening = np.eye(size) + rng.normal(size=(size, size)) / 5
-    return Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), 3.7, 11.0, 1.3, 6.0)
-
-
-@pytest.fixture(scope="module")
-def staged() -> dict[str, Release]:
-    looks = types.ModuleType("dpglm.analyst.looks")
-    for name, function in {
-        "first_looks": lambda releases: [None] * len(releases),
-        "knowledge_of_first": lambda release, first: None,
-        "add_look": lambda release, known, stage: None,
-        "next_centring": given_centring,
-    }.items():
-        setattr(looks, name, function)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "dpglm.analyst.looks", looks)
-        made = {f"{name}, 3": make(*what, stages=3) for name, what in FORMULAS.items()}
-        return made | {"logistic, 2": make(*FORMULAS["logistic"], stages=2)}
-
-
-@pytest.mark.parametrize("name", ["counts, 3", "logistic, 3", "linear, 3", "logistic, 2"])
-def test_stages_that_are_saved_come_back(name: str, staged: dict[str, Release], tmp_path: Path) -> None:
-    release = staged[name]
-    release.save(tmp_path / "a.json")
-    loaded = load_release(tmp_path / "a.json")
-    assert loaded == release
-    assert loaded.to_json() == release.to_json()
-    assert pickle.loads(pickle.dumps(release)) == release
-    assert len(loaded.stages) == int(name[-1])
-    for mine, theirs in zip(loaded.stages[1:], release.stages[1:], strict=True):
-        assert mine.centring == theirs.centring
-        for one, other in zip(mine.blocks, theirs.blocks, strict=True):
-            np.testing.assert_array_equal(one.values, other.values)
-
-
-def test_a_release_of_one_stage_is_written_as_before(releases: dict[str, Release], staged: dict[str, Release]) -> None:
-    """Older versions read it: version 1, and no key that they do not know."""
-    data = json.loads(releases["logistic"].to_json())
-    assert data["schema_version"] == 1
-    assert set(data["stages"][0]) == {"kind", "allocation", "mu", "blocks"}
-    assert {json.loads(release.to_json())["schema_version"] for release in staged.values()} == {2}
-
-
-def swapped(stages: list[Any]) -> list[Any]:
-    return [stages[1], stages[0], *stages[2:]]
-
-
-def rescaled(factor: float) -> Callable[[Any], Any]:
-    return lambda value: value * factor
-
-
-STAGE_EDITS: list[tuple[str, Any]] = [
-    ("schema_version", 1),
-    ("stages", lambda stages: [*stages, stages[-1]]),
-    ("stages", lambda stages: stages[1:]),
-    ("stages", lambda stages: stages[:1]),
-    ("stages", lambda stages: stages[:2]),
-    ("stages", swapped),
-    ("stages", lambda stages: [stages[0], stages[0], stages[2]]),
-    ("stages/0/kind", "centred"),
-    ("stages/1/kind", "moments"),
-    ("stages/1/kind", ...),
-    ("stages/1/centring", ...),
-    ("stages/1/centring", None),
-    ("stages/0/centring", {}),
-    ("stages/1/mu", rescaled(1.01)),
-    ("stages/2/mu", 0),
-    ("stages/1/blocks", lambda blocks: blocks[:2]),
-    ("stages/1/blocks", lambda blocks: [*blocks, blocks[0]]),
-    ("stages/1/blocks", lambda blocks: blocks[::-1]),
-    ("stages/1/blocks", lambda blocks: [blocks[0], blocks[1], blocks[1]]),
-    ("stages/1/blocks/0/values", lambda values: values[1:]),
-    ("stages/1/blocks/1/values", lambda values: [*values, "0"]),
-    ("stages/1/blocks/2/values/0", 1.5),
-    ("stages/1/blocks/2/values/0", "1.5"),
-    ("stages/1/blocks/0/noise_stddev", rescaled(1.001)),
-    ("stages/1/blocks/1/grid_noise_stddev/2", rescaled(1.001)),
-    ("stages/1/blocks/1/grid_noise_stddev/2", ...),
-    ("stages/1/blocks/1/degree", 1),
-    ("stages/1/blocks/0/y_power", 0),
-    *[(f"stages/2/centring/{name}", ...) for name in Centring.__annotations__],
-    *[(f"stages/2/centring/{name}", "x") for name in Centring.__annotations__],
-    *[(f"stages/2/centring/{name}", True) for name in Centring.__annotations__],
-    *[(f"stages/1/centring/{name}", 0) for name in ("score_bound", "information_bound", "spread", "clip")],
-    *[(f"stages/1/centring/{name}", -1.0) for name in ("score_bound", "information_bound", "spread", "clip")],
-    *[(f"stages/1/centring/{name}", rescaled(1.001)) for name in ("score_bound", "information_bound")],
-    *[
-        (f"stages/1/centring/{name}", value)
-        for name in ("score_bound", "information_bound")
-        for value in (1e-320, 1e308)
-    ],
-    ("stages/1/centring/other", 1),
-    ("stages/1/centring/centre", lambda centre: centre[1:]),
-    ("stages/1/centring/centre", lambda centre: [*centre, 0.5]),
-    ("stages/1/centring/centre", []),
-    ("stages/1/centring/centre/0", None),
-    ("stages/1/centring/centre/0", [1.0]),
-    ("stages/1/centring/centre/0", 1),  # not as dpglm writes numbers
-    ("stages/1/centring/whitening", lambda rows: rows[1:]),
-    ("stages/1/centring/whitening", lambda rows: [row[1:] for row in rows]),
-    ("stages/1/centring/whitening", lambda rows: [*rows, rows[0]]),
-    ("stages/1/centring/whitening", lambda rows: [[*row, 1.0] for row in rows]),
-    ("stages/1/centring/whitening", []),
-    ("stages/1/centring/whitening/0", []),
-    ("stages/1/centring/whitening/0", 1.0),
-    ("stages/1/centring/whitening/0/0", "1"),
-    ("stages/1/centring/whitening", lambda rows: [rows[0]] * len(rows)),  # singular
-    ("stages/1/centring/whitening", lambda rows: [[0.0] * len(row) for row in rows]),
-    ("stages/1/centring/whitening", lambda rows: [[1e308] * len(row) for row in rows]),
-    ("stages/1/centring/whitening", lambda rows: [[1e308 * x for x in row] for row in rows]),
-    ("stages/1/centring/whitening", lambda rows: [[1e-300 * x for x in row] for row in rows]),
-    ("stages/1/centring/whitening", lambda rows: [[x * 1e-300 for x in rows[0]], *rows[1:]]),
-    ("stages/1/centring/whitening", lambda rows: [[x + 1e-14 for x in rows[1]], *rows[1:]]),
-]
-
-
-@pytest.mark.parametrize("number", range(len(STAGE_EDITS)))
-def test_changed_stages_are_refused_in_one_line(number: int, staged: dict[str, Release]) -> None:
-    path, value = STAGE_EDITS[number]
-    refusal(edited(staged["logistic, 3"], path, value))
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-@pytest.mark.parametrize("place", ['"centre": [', '"whitening": [', '"score_bound": ', '"clip": '])
-def test_numbers_that_are_none_are_refused_in_a_centring(place: str, number: str, staged: dict[str, Release]) -> None:
-    text = staged["logistic, 3"].to_json()
-    position = text.index(place) + len(place)
-    value = re.search(r"-?[0-9][0-9.e+-]*", text[position:])
-    assert value is not None
-    start = position + value.start()
-    refusal(text[:start] + number + text[start + len(value.group()) :])
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_whatever_is_done_to_a_stage_is_refused_in_one_line_or_read(data: Any, staged: dict[str, Release]) -> None:
-    """Any value anywhere in the stages, replaced by anything JSON can hold, with an honest checksum.
-
-    Most are refused. What is read is a release again: it writes the very text that was read.
-    """
-    release = staged["logistic, 3"]
-    inner, path = json.loads(release.to_json())["stages"], ["stages"]
-    while isinstance(inner, list | dict) and inner and (len(path) < 3 or data.draw(st.booleans())):
-        key = data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
-        inner = inner[key]
-        path.append(str(key))
-    numbers = st.sampled_from([0, 1, -1, 0.5, 1e300, -1e-300, 2**70]) | st.floats(allow_nan=False, allow_infinity=False)
-    value = data.draw(
-        numbers | st.none() | st.booleans() | st.sampled_from(["", "7", "x"]) | st.lists(numbers, max_size=4)
-    )
-    text = edited(release, "/".join(path), value)
-    try:
-        again = read_release(text, "some.json")
-    except FileError:
-        refusal(text)
-    else:
-        assert json.loads(again.to_json()) == json.loads(text)
+def test_a_release_in_stages_of_an_earlier_version_says_so() -> None:
+    data = json.loads(make(*FORMULAS["logistic"], method="moments").to_json())
+    data["schema_version"], data["stages"] = 2, [data["stages"][0], {"kind": "centred"}]
+    with pytest.raises(FileError) as caught:
+        read_release(json.dumps(data), "old.json")
+    assert str(caught.value) == "release = old.json: was made in stages by an earlier version; release again"
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "folder"])

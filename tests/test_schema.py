@@ -168,7 +168,7 @@ def test_odd_column_names_survive_a_file(name: str, tmp_path: Path) -> None:
         [1, 2, 3],
         [0.1, 1e-300, -1e100],
         [True, False],
-        [True, 1, "1.0"],
+        [True, 2, "3.0"],
         ["", "x"],
         ["01", "2", "3.0"],
         ["nan", "inf"],
@@ -187,9 +187,9 @@ def test_odd_levels_survive_a_file_with_their_types(odd: list[Any], tmp_path: Pa
     assert again.fill_code == len(odd) - 1
 
 
-def test_1_and_true_are_different_levels_and_each_can_be_the_fill() -> None:
-    for fill, position in ((1, 0), (True, 1)):
-        data = changed("columns.diabetes", {"type": "binary", "levels": [1, True], "fill": fill})
+def test_a_number_and_a_truth_value_can_each_be_the_fill() -> None:
+    for fill, position in ((2, 0), (True, 1)):
+        data = changed("columns.diabetes", {"type": "binary", "levels": [2, True], "fill": fill})
         assert Schema.from_dict(data).columns["diabetes"].fill_code == position
 
 
@@ -252,8 +252,8 @@ RULES = [
     ("columns.age.type", ..., "columns.age.type", "one of numeric, count, binary, categorical"),
     ("columns.age.type", "float", "columns.age.type", "one of numeric"),
     ("columns.age.type", ["numeric"], "columns.age.type", "one of numeric"),
-    ("columns.age.lower", ..., "columns.age.lower", "never read from the rows"),
-    ("columns.age.upper", ..., "columns.age.upper", "never read from the rows"),
+    ("columns.age.lower", None, "columns.age.lower", "never read from the rows"),
+    ("columns.age.upper", None, "columns.age.upper", "never read from the rows"),
     ("columns.age.lower", 90, "columns.age.lower", "below upper"),
     ("columns.age.lower", 91, "columns.age.lower", "below upper"),
     ("columns.age.lower", NAN, "columns.age.lower", "must be a number"),
@@ -271,7 +271,7 @@ RULES = [
     ("columns.age.fill", "45", "columns.age.fill", "must be a number"),
     ("columns.age.levels", ["a", "b"], "columns.age.levels", "not a known key"),
     ("columns.age.Lower", 20, "columns.age.Lower", "not a known key"),
-    ("columns.visits.upper", ..., "columns.visits.upper", "never read from the rows"),
+    ("columns.visits.upper", None, "columns.visits.upper", "never read from the rows"),
     ("columns.visits.upper", 0, "columns.visits.lower", "below upper"),
     ("columns.visits.upper", -4, "columns.visits.lower", "below upper"),
     ("columns.visits.upper", 2.5, "columns.visits.upper", "whole number"),
@@ -285,8 +285,10 @@ RULES = [
     ("columns.smoker.levels", [1, 1.0, "never"], "columns.smoker.levels", "must differ"),
     ("columns.smoker.levels", [1, "1", "never"], "columns.smoker.levels", "must differ"),
     ("columns.smoker.levels", [True, "true", "never"], "columns.smoker.levels", "must differ"),
-    ("columns.smoker.levels", ["1", "01", "7"], "columns.smoker.levels", "two of them are equal"),
-    ("columns.smoker.levels", ["1E1", 10], "columns.smoker.levels", "two of them are equal"),
+    ("columns.smoker.levels", ["1", "01", "x"], "columns.smoker.levels", "must differ"),
+    ("columns.smoker.levels", ["1E1", 10], "columns.smoker.levels", "must differ"),
+    ("columns.smoker.levels", [1, True], "columns.smoker.levels", "must differ"),
+    ("columns.smoker.levels", ["2024-01-01", "2024-01-01T00:00:00"], "columns.smoker.levels", "must differ"),
     ("columns.smoker.levels", ["never", None], "columns.smoker.levels", "text, a number or true/false"),
     ("columns.smoker.levels", ["never", NAN], "columns.smoker.levels", "text, a number or true/false"),
     ("columns.smoker.levels", ["never", INF], "columns.smoker.levels", "text, a number or true/false"),
@@ -311,6 +313,26 @@ def test_a_declaration_that_breaks_a_rule_is_refused(path: str, value: Any, name
     assert error.name == name
     assert rule in error.rule
     assert error.remedy
+
+
+@pytest.mark.parametrize(
+    ("path", "lower", "upper", "fill"),
+    [
+        ("columns.age.lower", -1e12, 90, 0),
+        ("columns.age.upper", 20, 1e12, 20),
+        ("columns.visits.upper", 0, 2**20, 0),
+    ],
+)
+def test_bounds_that_are_left_out_are_wide_whatever_the_rows_hold(
+    path: str, lower: float, upper: float, fill: float
+) -> None:
+    """Looks find where such a column lives; moments refuse it."""
+    data = changed(path, ...)
+    data["columns"][path.split(".")[1]].pop("fill", None)
+    column = Schema.from_dict(data).columns[path.split(".")[1]]
+    assert column.is_wide
+    assert (column.lower, column.upper, column.fill) == (lower, upper, fill)
+    assert not Schema.from_dict(PLAIN).columns[path.split(".")[1]].is_wide
 
 
 @pytest.mark.parametrize("data", [None, [], "patients.toml", 5])

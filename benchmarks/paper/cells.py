@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.analyst.assemble import assemble, stacked, starts
-from dpglm.analyst.outcomes import outcome_of
-from dpglm.analyst.staged import initial_points, staged_model
-from dpglm.baselines.langevin_accounting import noise_multiplier
-from dpglm.baselines.on_rows import stacked_rows
-from dpglm.release_file import Release
+from dpglm.paper.assemble import assemble, stacked, starts
+from dpglm.paper.baselines.langevin_accounting import noise_multiplier
+from dpglm.paper.baselines.on_rows import stacked_rows
+from dpglm.paper.outcomes import outcome_of
+from dpglm.releases import Release
 from paper.jobs import ChainJob, PosteriorJob, save_job
 from paper.releases import DELTA, Reading, released
 from paper.sketches import distances
@@ -56,7 +55,6 @@ def write_jobs(cell: Cell, folder: Path, draws: int, length: tuple[int, int]) ->
     index = folder / f"{cell.name}.json"
     if index.exists():
         return
-    parts: list[dict[str, Any]] = []
     if cell.method == "dp_sgld":
         save_job(folder, cell.name, _chain_job(cell, length))
         parts = [{"job": cell.name, "members": list(range(len(cell.tables)))}]
@@ -68,23 +66,13 @@ def write_jobs(cell: Cell, folder: Path, draws: int, length: tuple[int, int]) ->
         parts = [{"job": cell.name, "members": list(range(len(rows)))}]
     else:
         made = released(cell.tables, cell.epsilons, cell.reading, cell.seed)
-        for stages in sorted({len(release.stages) for release in made}):
-            members = [number for number, release in enumerate(made) if len(release.stages) == stages]
-            if cell.method == "staged" and stages == 1:
-                continue  # the rule takes one stage here: that is the method dpglm
-            job = f"{cell.name}_{stages}"
-            save_job(folder, job, _release_job([made[n] for n in members], cell, draws))
-            parts.append({"job": job, "members": members})
+        save_job(folder, cell.name, _release_job(made, cell, draws))
+        parts = [{"job": cell.name, "members": list(range(len(made)))}]
     index.write_text(json.dumps(parts))
 
 
 def _release_job(releases: list[Release], cell: Cell, draws: int) -> PosteriorJob:
-    staged = len(releases[0].stages) > 1
-    options = cell.reading.options(staged)
-    if staged:
-        shape, each, _ = staged_model([(release,) for release in releases], cell.reading.prior, options)
-        return PosteriorJob(shape, stacked(each), initial_points(shape, each), draws, cell.sampler)
-    assembled = [assemble((release,), prior=cell.reading.prior, **options) for release in releases]
+    assembled = [assemble((release,), prior=cell.reading.prior, **cell.reading.options()) for release in releases]
     shape, data = assembled[0][0], [each for _, each in assembled]
     if any(other != shape for other, _ in assembled):
         raise ValueError("the releases of a cell must have one shape")
@@ -116,7 +104,7 @@ def _chain_job(cell: Cell, length: tuple[int, int]) -> ChainJob:
 
 
 def sketches(cell: Cell, folder: Path) -> dict[int, dict[str, np.ndarray]]:
-    """What was sampled of each posterior, by its position in the cell; nothing for those the rule left out."""
+    """What was sampled of each posterior, by its position in the cell."""
     found = {}
     for part in json.loads((folder / f"{cell.name}.json").read_text()):
         result = dict(np.load(folder / f"{part['job']}.npz"))

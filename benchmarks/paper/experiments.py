@@ -16,7 +16,6 @@ from paper.tables import Table, adult, counts, diabetes, random_covariance, simu
 
 SYNTHETIC_EPSILONS = tuple(np.linspace(0.001, 1.1, 10).round(4).tolist())  # the paper's
 COUNT_EPSILONS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.1)
-STAGED_COUNT_EPSILONS = (0.5, 0.7, 0.9, 1.1, 3.0, 10.0)  # from where the rule takes stages, and on
 REAL_EPSILONS = (0.1, 0.3, 1.0)
 COVERAGE_EPSILONS = (0.1, 0.3, 1.0)
 NORMS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
@@ -65,12 +64,11 @@ def experiments(folder: Path, size: Size, quick: bool = False, fetch: bool = Fal
             if table is not None:
                 found[name] = _one_table(name, table, REAL_EPSILONS, size.repetitions)
     tables = [synthetic(number) for number in range(size.repetitions)]
-    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, SPHERE, staged=True)
-    found["synthetic_wide"] = _many_tables("synthetic_wide", tables, size.synthetic_epsilons, Reading(), staged=True)
+    found["synthetic"] = _many_tables("synthetic", tables, size.synthetic_epsilons, SPHERE)
+    found["synthetic_wide"] = _many_tables("synthetic_wide", tables, size.synthetic_epsilons, Reading())
     tables = [counts(number) for number in range(size.count_repetitions)]
     epsilons = COUNT_EPSILONS[-2:] if quick else COUNT_EPSILONS
-    found["counts"] = _many_tables("counts", tables, epsilons, POISSON, staged=False)
-    found["counts_log"] = _counts_in_stages(tables, STAGED_COUNT_EPSILONS[-1:] if quick else STAGED_COUNT_EPSILONS)
+    found["counts"] = _many_tables("counts", tables, epsilons, POISSON)
     found["limit"] = _limit(size, NORMS[::4] if quick else NORMS)
     if not quick:
         found["significance"] = _significance(size)
@@ -90,25 +88,23 @@ def _one_table(name: str, table: Table, epsilons: Sequence[float], repetitions: 
     conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in range(repetitions)]
     tables = [table] * len(conditions)
     rest = {"reference_of": [0] * len(conditions), "tuning": (f"tuning_{name}", tuple(epsilons)), "seed": 1}
-    cells = _methods(name, tables, conditions, Reading(), rest, staged=True)
+    cells = _methods(name, tables, conditions, Reading(), rest)
     cells = (Cell(name, "non_private", [table], [{}]), *cells)
     return Experiment(cells, (f"tuning_{name}", table, tuple(epsilons), Reading()))
 
 
-def _many_tables(
-    name: str, tables: list[Table], epsilons: Sequence[float], reading: Reading, staged: bool
-) -> Experiment:
+def _many_tables(name: str, tables: list[Table], epsilons: Sequence[float], reading: Reading) -> Experiment:
     """A new table a repetition, the same ones for each epsilon."""
     conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in tables]
     rest = {"reference_of": list(range(len(tables))) * len(epsilons),
             "tuning": (f"tuning_{name}", tuple(epsilons)), "seed": 2}  # fmt: skip
-    cells = _methods(name, tables * len(epsilons), conditions, reading, rest, staged)
+    cells = _methods(name, tables * len(epsilons), conditions, reading, rest)
     first = Cell(name, "non_private", tables, [{}] * len(tables), reading)
     return Experiment((first, *cells), (f"tuning_{name}", tables[0], tuple(epsilons), reading))
 
 
 def _methods(
-    name: str, tables: Sequence[Table], conditions: list[Any], reading: Reading, rest: dict[str, Any], staged: bool
+    name: str, tables: Sequence[Table], conditions: list[Any], reading: Reading, rest: dict[str, Any]
 ) -> tuple[Cell, ...]:
     """Every private method, on the same releases where they read one.
 
@@ -122,30 +118,17 @@ def _methods(
         "taylor": replace(reading, moments="taylor"),
         "naive": replace(reading, noise_aware=False),
         "paper_blocks": replace(reading, statistics="paper", allocation="equal"),
-        "staged": replace(reading, stages="auto"),
         "dp_sgld": reading,
     }
     samplers = {"dpglm_laplace": "laplace", "taylor": "laplace", "naive": "laplace"}
     if name == "adult":  # a sharp posterior: Taylor's can be sampled
         del readings["dpglm_laplace"], samplers["taylor"]
-    if not staged:
-        del readings["staged"]
     if tables[0].design.intercept:
         del readings["paper_blocks"]  # they know no intercept
     return tuple(
         Cell(name, method, tables, conditions, its, **rest, sampler=samplers.get(method, "nuts"))
         for method, its in readings.items()
     )
-
-
-def _counts_in_stages(tables: list[Table], epsilons: Sequence[float]) -> Experiment:
-    """The same tables with the log link, which stages have, beside the non-private posterior of that link."""
-    conditions = [{"epsilon": epsilon} for epsilon in epsilons for _ in tables]
-    reference = list(range(len(tables))) * len(epsilons)
-    plain = Cell("counts_log", "non_private", tables, [{}] * len(tables), replace(POISSON, link=None))
-    reading = Reading(stages="auto", slopes=POISSON.slopes)
-    many = tables * len(epsilons)
-    return Experiment((plain, Cell("counts_log", "staged", many, conditions, reading, reference, None, 4)))
 
 
 def _limit(size: Size, norms: Sequence[float]) -> Experiment:
@@ -162,7 +145,7 @@ def _limit(size: Size, norms: Sequence[float]) -> Experiment:
     epsilons = (1.0, 3.0)
     both = [{"epsilon": epsilon, **condition} for epsilon in epsilons for condition in conditions]
     reference = list(range(len(tables))) * len(epsilons)
-    readings = {"dpglm": Reading(), "taylor": Reading(moments="taylor"), "staged": Reading(stages="auto")}
+    readings = {"dpglm": Reading(), "taylor": Reading(moments="taylor")}
     for method, reading in readings.items():
         cells.append(Cell("limit", method, tables * 2, both, reading, reference, None, 5))
     return Experiment(tuple(cells))
@@ -184,7 +167,7 @@ def _significance(size: Size) -> Experiment:
             conditions.append({"rows": rows})
     repeated = [{"epsilon": e, **condition} for e in SIGNIFICANCE_EPSILONS for condition in conditions]
     every = tables * len(SIGNIFICANCE_EPSILONS)
-    readings = {"dpglm": Reading(), "staged": Reading(stages="auto")}
+    readings = {"dpglm": Reading()}
     cells = [Cell("significance", name, every, repeated, its, (), None, 6, "laplace") for name, its in readings.items()]
     return Experiment(tuple(cells))
 
@@ -237,7 +220,6 @@ def _coverage(name: str, repetitions: int, reading: Reading, seed: int) -> Exper
     cells = [Cell(name, "non_private", tables, [{}] * len(tables), reading, list(range(len(tables))))]
     readings = {
         "dpglm": reading,
-        "staged": replace(reading, stages="auto"),
         "naive": replace(reading, noise_aware=False),
         "dp_sgld": reading,
     }

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpglm.analyst.batches import coefficients_of
-from dpglm.analyst.modes import find_modes
-from dpglm.analyst.outcomes import Outcome
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
-from dpglm.analyst.sampler import continue_chains, start_chains
-from dpglm.baselines.langevin import BURN_IN, ITERATIONS, chains
+from dpglm.paper.baselines.langevin import BURN_IN, ITERATIONS, chains
+from dpglm.paper.batches import coefficients_of
+from dpglm.paper.modes import find_modes
+from dpglm.paper.outcomes import Outcome
+from dpglm.paper.sampler import continue_chains, start_chains
 from paper.seed import SEED
 from paper.sketches import Sketches, distances, rank_r_hat
 

@@ -27,9 +27,9 @@ HEAD = """# The paper's experiments
 Written by `make bench-paper` (`benchmarks/paper/`). Do not edit.
 
 The experiments of Kulkarni, Jälkö, Koskela, Kaski & Honkela (2021) with dpglm, beside what the paper compares with
-(`dpglm.baselines`). δ = 1e-5 and one replaced row throughout, for every private method. The score is the paper's: the
-Kolmogorov–Smirnov distance (KS) of each coefficient's posterior to the non-private one (NUTS on the rows, same prior,
-same scaling), mean over coefficients, then over repetitions. 0 is the same posterior, 1 is no overlap.
+(`dpglm.paper.baselines`). δ = 1e-5 and one replaced row throughout, for every private method. The score is the
+paper's: the Kolmogorov–Smirnov distance (KS) of each coefficient's posterior to the non-private one (NUTS on the rows,
+same prior, same scaling), mean over coefficients, then over repetitions. 0 is the same posterior, 1 is no overlap.
 
 **How to read a KS.** A private posterior that is right, but *k* times wider, is not at a small distance: its centre is
 off by about its own width, as it says. For large *k* the mean KS of a right posterior tends to 3/4; one that is so wide
@@ -78,7 +78,7 @@ WHY = """**Why not, where it does not hold.**
   counts stay near that first part up to ε = 1.1 in one stage: the width shrinks by a few per cent only, and it takes
   200 tables to see KS fall. In stages the first information comes at ε = 0.5, and KS falls from there on.
 * *Coverage in stages at ε = 0.3 with dpglm's prior.* Strong effects seen through much noise:
-  [where stages are weak](stages.md). They are common under dpglm's wide prior and rare under the paper's, where stages
+  [also with looks](tried.md#weak). They are common under dpglm's wide prior and rare under the paper's, where stages
   cover at their rate.
 """
 

@@ -88,7 +88,7 @@ def linear_results(python: str) -> list[dict[str, Any]]:
     import pandas as pd
 
     import dpglm
-    from dpglm.custodian.build import build_release
+    from dpglm.custodian.build import Request, build_release
     from paper.seed import SEED
     from seeded_noise import SeededNoise
 
@@ -110,10 +110,10 @@ def linear_results(python: str) -> list[dict[str, Any]]:
             python, x=[t[["a", "b", "c"]].to_numpy() for t in tables], y=[t["y"].to_numpy() for t in tables],
             epsilon=epsilon, intercept=True, family="linear", radius=1.0,
         )  # fmt: skip
+        request = Request("y ~ a + b + c", schema, "linear", epsilon, 1e-5, method="moments")
         releases = [
-            build_release(table, "y ~ a + b + c", schema, "linear", epsilon, 1e-5, None, None, "auto", "full",
-                          SeededNoise([SEED, 10, number])) for number, table in enumerate(tables)
-        ]  # fmt: skip
+            build_release(table, request, SeededNoise([SEED, 10, number])) for number, table in enumerate(tables)
+        ]
         fits = dpglm.fit_many(releases, method="laplace", progress=False)
         means = np.array([fit.draws().reshape(-1, 4).mean(axis=0) for fit in fits])
         results.append({"table": "simulated (linear, N = 1,000)", "epsilon": epsilon,

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.analyst.looks import first_looks
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
-from dpglm.custodian.build import add_stages, noisy_moments
+from dpglm.custodian.by_moments import noisy_moments
+from dpglm.custodian.mechanism import Mechanism, calibrate
 from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
-from dpglm.custodian.stages import Plan, plan_stages
 from dpglm.custodian.sums import block_sums
 from dpglm.custodian.tables import open_table
-from dpglm.release_file import Release, Stage
+from dpglm.releases import Release, Stage
 from paper.seed import SEED
 from paper.tables import Table
 from seeded_noise import SeededNoise
@@ -30,7 +29,6 @@ class Reading:
 
     statistics: str = "full"
     allocation: str = "auto"
-    stages: int | str = 1
     moments: str = "exact"
     noise_aware: bool = True
     link: str | None = None
@@ -53,11 +51,11 @@ class Reading:
             if np.sum(drawn[first:] ** 2) <= (self.largest_squared_norm or np.inf):
                 return drawn
 
-    def options(self, staged: bool) -> dict[str, Any]:
-        """What ``dpglm.fit`` is asked; the dispersion of staged counts is measured."""
+    def options(self) -> dict[str, Any]:
+        """What ``dpglm.fit`` is asked."""
         return {
             "link": self.link,
-            "dispersion": None if staged else self.dispersion,
+            "dispersion": self.dispersion,
             "moments": self.moments,
             "noise_aware": self.noise_aware,
         }
@@ -65,31 +63,24 @@ class Reading:
 
 def released(tables: Sequence[Table], epsilons: Sequence[float], reading: Reading, seed: int) -> list[Release]:
     """One release a table and epsilon. The noise depends on the seed and on the position in the list alone."""
-    plans: dict[Any, Plan] = {}
-    made, plans_of = [], []
+    mechanisms: dict[Any, Mechanism] = {}
+    made = []
     for number, (table, epsilon) in enumerate(zip(tables, epsilons, strict=True)):
         key = (epsilon, table.design.formula, table.design.schema.dataset.rows)
-        if key not in plans:
-            plans[key] = plan_stages(
-                table.design, epsilon, DELTA, table.radius, reading.allocation, reading.statistics, reading.stages
+        if key not in mechanisms:
+            mechanisms[key] = calibrate(
+                table.design, epsilon, DELTA, table.radius, reading.allocation, reading.statistics
             )
-        plan = plans[key]
-        sums = block_sums(_grid_rows(table, plan), plan.first.blocks)
-        blocks = noisy_moments(sums, plan.first, SeededNoise([SEED, seed, number]))
-        stage = Stage("moments", plan.first.allocation, plan.first.mu, blocks)
-        facts = (uuid.uuid4().hex, "2026-01-01T00:00:00Z", {}, table.design, plan.first.radius, plan.first.grid)
-        made.append(Release(*facts, (stage,), plan.privacy, None, False))
-        plans_of.append(plan)
-    staged = [number for number, plan in enumerate(plans_of) if plan.later]
-    if staged:
-        for number, first in zip(staged, first_looks([made[n] for n in staged]), strict=True):
-            rows = _grid_rows(tables[number], plans_of[number])
-            noise = SeededNoise([SEED, seed, number, 1])
-            look = lambda sums_of, rows=rows: sums_of(rows)  # noqa: E731
-            made[number] = add_stages(made[number], first, plans_of[number], look, noise)
+        chosen = mechanisms[key]
+        sums = block_sums(_grid_rows(table, chosen), chosen.blocks)
+        stage = Stage(
+            "moments", chosen.allocation, chosen.mu, noisy_moments(sums, chosen, SeededNoise([SEED, seed, number]))
+        )
+        facts = (uuid.uuid4().hex, "2026-01-01T00:00:00Z", {}, table.design, chosen.radius, chosen.grid)
+        made.append(Release(*facts, (stage,), chosen.guarantee(epsilon, DELTA), None, False))
     return made
 
 
-def _grid_rows(table: Table, plan: Plan) -> FixedPointRows:
+def _grid_rows(table: Table, chosen: Mechanism) -> FixedPointRows:
     (batch,) = open_table(table.frame, table.design.table_columns).batches()
-    return fixed_point_rows(batch, table.design, plan.first.grid, plan.first.radius)
+    return fixed_point_rows(batch, table.design, chosen.grid, chosen.radius)

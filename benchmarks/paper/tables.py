@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from dpglm import Schema
-from dpglm.baselines import ScaledRows, scaled_rows
 from dpglm.formula import Design, build_design
+from dpglm.paper.baselines import ScaledRows, scaled_rows
 from paper.seed import SEED
 
 ADULT_ROWS = 8_000

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2
 
-from dpglm.analyst.outcomes import outcome_of
-from dpglm.baselines.coded_rows import ScaledRows
-from dpglm.baselines.langevin_accounting import noise_multiplier
-from dpglm.baselines.on_rows import stacked_rows
+from dpglm.paper.baselines.coded_rows import ScaledRows
+from dpglm.paper.baselines.langevin_accounting import noise_multiplier
+from dpglm.paper.baselines.on_rows import stacked_rows
+from dpglm.paper.outcomes import outcome_of
 from paper.jobs import PosteriorJob, TuningJob, save_job
 from paper.releases import DELTA, Reading
 from paper.seed import SEED

@@ -20,6 +20,13 @@ def replay(given: argparse.Namespace) -> None:
         _save("trust_replay", {family: run(round(10_000 * given.share), family)})
 
 
+def frames(given: argparse.Namespace) -> None:
+    from trust.long_frames import run
+
+    for family in given.only or FAMILIES:
+        _save("trust_frames", {family: run(round(10_000 * given.share), family)})
+
+
 def bugs(_: argparse.Namespace) -> None:
     from trust.long_bugs import run
 
@@ -27,8 +34,10 @@ def bugs(_: argparse.Namespace) -> None:
 
 
 def distribution(given: argparse.Namespace) -> None:
+    from trust.chain import run as run_chain
     from trust.distribution import run
 
+    save("trust_chain", run_chain(round(1000 * given.share), round(500 * given.share)))
     save(
         "trust_distribution", run(round(100_000 * given.share), round(20_000 * given.share), round(1000 * given.share))
     )
@@ -46,6 +55,12 @@ def fuzz(given: argparse.Namespace) -> None:
 
     for name in given.only or RUNS:
         _save("trust_fuzz", {name: run(name, given.share)})
+
+
+def bombs(_: argparse.Namespace) -> None:
+    from trust.long_bombs import run
+
+    save("trust_bombs", run())
 
 
 def dependencies(_: argparse.Namespace) -> None:
@@ -68,14 +83,14 @@ def _save(name: str, results: dict[str, Any]) -> None:
 
 
 PARTS: dict[str, Part] = {
-    part.__name__: part for part in (bugs, dependencies, distribution, ledger, replay, fuzz, page)
+    part.__name__: part for part in (bombs, bugs, dependencies, distribution, frames, ledger, replay, fuzz, page)
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", choices=sorted(PARTS))
-    parser.add_argument("--only", nargs="+", help="families of replay, runs of fuzz, or trials of ledger")
+    parser.add_argument("--only", nargs="+", help="families of replay or frames, runs of fuzz, or trials of ledger")
     parser.add_argument("--share", type=float, default=1.0, help="of the published number of rounds")
     given = parser.parse_args()
     for name, part in PARTS.items():

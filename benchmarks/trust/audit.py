@@ -7,17 +7,20 @@ What is checked, by the name that a violation carries:
     file          same bytes in the file and in the ledger's copy, given the same noisy integers
     flow          same charges, draws and calls of functions, in the same number and order
     account       what is charged is at least what is claimed; the claim gives the stated epsilon and delta
-    order         the whole charge is in the ledger, on disk, when the first noise is drawn
+    order         what a part costs is in the ledger, on disk, when its first noise is drawn
     noise         every released integer has a draw of its own, of the scale that the file states
     sums          released integers less noise are the sum over rows of what each row gives alone
-    sensitivity   in units of its noise one row moves stage k by at most mu_k, in exact arithmetic
-    refund        a release that fails after its charge stays charged, and is not kept
+    sensitivity   in units of its noise one row moves every answer of the survey by what the question states, the survey
+                  and every look by at most their mu, and all of it together by mu, in exact arithmetic
+    refund        a release that fails after a charge stays charged, and the ledger keeps no more than was released
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -27,15 +30,18 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from dpglm.custodian.centred_rows import bounded_vectors
+from dpglm.custodian import bounded_rows, by_looks
 from dpglm.custodian.ledger import UNITS, Ledger
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.tables import open_table
 from dpglm.errors import FileError
-from dpglm.formula import Design
-from dpglm.release_file import Release, Stage, read_release
+from dpglm.looks.survey import COUNT_BITS, Question
+from dpglm.looks.viewpoint import VECTOR_BITS, Viewpoint
+from dpglm.release_file import read_release
+from dpglm.releases import Block, Release, Stage
 from trust.cases import Case, Row
-from trust.replay import Observation, given_centrings, observe
+from trust.questions import most_units
+from trust.replay import Observation, observe
 from trust.sources import make_table
 
 CHECKS = ("outcome", "words", "file", "flow", "account", "order", "noise", "sums", "sensitivity", "refund")
@@ -54,40 +60,72 @@ def require(check: str, holds: bool, what: str) -> None:
         raise Violation(check, what)
 
 
-def audit(case: Case, folder: Path, fits: bool = False) -> tuple[int, Fraction]:
-    """Audit every two tables of the case; how many pairs, and the largest share of mu^2 by which one row moved a stage.
+@dataclass(frozen=True)
+class Part:
+    """Integers that were released together: an answer of the survey, or a block of a look or of moments.
 
-    With ``fits`` later stages are centred by the real fits of the noisy earlier ones.
+    ``place`` says of which stage, -1 being the survey. ``squared_mu`` is what an answer may cost by itself.
     """
-    if case.stages > 1 and not fits:
-        with given_centrings():
-            return _audit(case, folder)
-    return _audit(case, folder)
+
+    place: int
+    content: Question | tuple[Stage, Block]
+    integers: tuple[int, ...]
+    grid_stddevs: tuple[float, ...]
+    squared_mu: Fraction | None = None
 
 
-def _audit(case: Case, folder: Path) -> tuple[int, Fraction]:
+def parts_of(release: Release) -> list[Part]:
+    """All noisy integers that this release drew noise for, in order."""
+    found = []
+    record = release.survey_record
+    if record is not None and record.release_id == release.id:
+        for question, integers in record.asked:
+            stddev = record.stddev * 2.0**COUNT_BITS / question.sharper
+            cost = Fraction(question.squared_change) * Fraction(question.sharper) ** 2 / Fraction(record.stddev) ** 2
+            found.append(Part(-1, question, integers, (stddev,) * len(integers), cost))
+    for place, stage in enumerate(release.stages):
+        found += [Part(place, (stage, block), block.integers, block.grid_stddevs) for block in stage.blocks]
+    return found
+
+
+def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
+    """Audit every two tables of the case.
+
+    How many pairs; and by which share of mu^2 one row moved a survey, a look or moments, and all of it, at most.
+    """
     chance = Random(case.seed)
     book = _empty_ledger(case, folder) if chance.random() < 0.5 else None
     # Lines of a CSV file that are no rows of their table are counted by its reader: another way through the code.
     count_calls = chance.random() < 0.1 and not any(isinstance(row, bytes) for row in case.candidates)
+    earlier = _read(observe(case, case.candidates[-1], folder, None)) if case.again else None
     if count_calls:
-        observe(case, case.candidates[0], folder, book)  # what is computed once and remembered, is remembered now
-    first = observe(case, case.candidates[0], folder, book, count_calls=count_calls)
-    require("outcome", not first.error and first.file is not None, f"there is no release: {first.error}")
+        observe(case, case.candidates[0], folder, book, earlier=earlier)  # what is remembered, is remembered now
+    first = observe(case, case.candidates[0], folder, book, count_calls=count_calls, earlier=earlier)
+    if case.command_line and "only the survey was spent" in first.printed:  # its file is not written
+        return audit(replace(case, command_line=False), folder)
+    stopped = first.error.startswith("SurveyError")
+    require(
+        "outcome",
+        (stopped or not first.error) and first.file is not None,
+        f"there is no release: {first.error} {first.printed[-300:]}",
+    )
     release = _read(first)
     check_noise(first, release)
     outputs = [noised.output for noised in first.noised]
     seen = [first]
     for candidate in case.candidates[1:]:
-        seen.append(observe(case, candidate, folder, book, outputs, count_calls=count_calls))
+        seen.append(observe(case, candidate, folder, book, outputs, count_calls=count_calls, earlier=earlier))
         compare(first, seen[-1])
         check_noise(seen[-1], release)
     check_account(first, release, case)
     check_sums(case, seen, release, folder)
-    worst = max(check_sensitivity(release, one, other) for one, other in combinations(seen, 2))
+    worst: dict[str, Fraction] = {}
+    for one, other in combinations(seen, 2):
+        for name, share in check_sensitivity(release, one, other).items():
+            worst[name] = max(share, worst.get(name, share))
     if book is not None and chance.random() < 0.3:
         draws = sum(event[0] == "draw" for event in first.events)
-        check_refund(case, folder, book, fail=chance.randint(1, draws))
+        check_refund(case, folder, book, chance.randint(1, draws), release, outputs, earlier)
     return len(seen) * (len(seen) - 1) // 2, worst
 
 
@@ -112,11 +150,11 @@ def compare(one: Observation, other: Observation) -> None:
 
 def check_noise(seen: Observation, release: Release) -> None:
     """Every integer of the file is one sum plus one draw of its own, at the scale that the file states."""
-    blocks = [block for stage in release.stages for block in stage.blocks]
-    require("noise", len(blocks) == len(seen.noised), "noise is not added once to every block")
-    for block, noised in zip(blocks, seen.noised, strict=True):
-        require("noise", block.integers == noised.output, "the file does not hold the noisy integers")
-        require("noise", block.grid_stddevs == noised.stddevs, "the file states another scale than was drawn")
+    parts = parts_of(release)
+    require("noise", len(parts) == len(seen.noised), "noise is not added once to every answer and block")
+    for part, noised in zip(parts, seen.noised, strict=True):
+        require("noise", part.integers == noised.output, "the file does not hold the noisy integers")
+        require("noise", part.grid_stddevs == noised.stddevs, "the file states another scale than was drawn")
         waiting = {stddev: list(values) for stddev, values in noised.draws}
         size = sum(len(values) for _, values in noised.draws)
         require("noise", size == len(noised.sums) and len(waiting) == len(noised.draws), "not one draw an integer")
@@ -128,11 +166,12 @@ def check_noise(seen: Observation, release: Release) -> None:
 
 
 def check_account(seen: Observation, release: Release, case: Case) -> None:
-    """Charges cover the stages, whose mu^2 gives (epsilon, delta) by a formula of our own; charge before noise."""
-    squared = sum(Fraction(stage.mu) ** 2 for stage in release.stages)
+    """Charges cover the parts, whose mu^2 gives (epsilon, delta) by a formula of our own; charges before noise."""
+    costs = release.costs
+    squared = sum(Fraction(cost) ** 2 for cost in costs)
     mu = math.sqrt(squared)
     stated = release.privacy
-    require("account", Fraction(stated.mu) ** 2 >= squared, "mu is smaller than its stages")
+    require("account", Fraction(stated.mu) ** 2 >= squared, "mu is smaller than its parts")
     require("account", stated.epsilon <= case.epsilon and stated.delta <= case.delta, "more than was asked for")
     require("account", release.num_rows == len(case.rows) + 1, "another number of rows")
     # delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
@@ -140,28 +179,35 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
         stated.epsilon + log_ndtr(-mu / 2 - stated.epsilon / mu)
     )
     require("account", delta <= stated.delta, f"mu needs delta = {delta}")
-    spends = [event for event in seen.events if event[0] == "spend"]
+    surveyed = sum((part.squared_mu for part in parts_of(release) if part.squared_mu is not None), Fraction(0))
+    if surveyed and release.survey_record is not None:
+        squared_mu = Fraction(release.survey_record.mu) ** 2
+        require("account", surveyed <= squared_mu, "the survey cost more than it states")
+        most = most_units(case.design) / Fraction(release.survey_record.stddev) ** 2
+        require("account", most <= squared_mu, "the survey could have cost more than it states")
     if not seen.entries:
         return
     units = [entry[2] for entry in seen.entries]
-    require("account", len(units) == len(release.stages), "not one entry a stage")
-    for charged, stage in zip(units, release.stages, strict=True):
-        require("account", Fraction(charged, UNITS) >= Fraction(stage.mu * stage.mu), "a stage is not charged in full")
+    require("account", len(units) == len(costs), "not one entry a part")
+    for charged, cost in zip(units, costs, strict=True):
+        require("account", Fraction(charged, UNITS) >= Fraction(cost * cost), "a part is not charged in full")
     require("account", seen.kept == seen.file, "the ledger keeps another release")
-    first_draw = next(number for number, event in enumerate(seen.events) if event[0] == "draw")
-    require("order", all(event[0] != "spend" for event in seen.events[first_draw:]), "a charge comes after noise")
-    require("order", sum(len(event[1]) for event in spends) == len(units), "charged otherwise than by spending")
-    require("order", seen.events[first_draw][3] == len(units), "the charge was not on disk when noise was drawn")
+    spent = sum(len(event[1]) for event in seen.events if event[0] == "spend")
+    require("order", spent == len(units), "charged otherwise than by spending")
+    committed = iter([event[3] for event in seen.events if event[0] == "draw"])
+    for part, noised in zip(parts_of(release), seen.noised, strict=True):
+        needed = 1 if part.place < 0 else len(units)
+        for _ in noised.draws:
+            require("order", next(committed) >= needed, "the charge was not on disk when noise was drawn")
 
 
 def check_sums(case: Case, seen: list[Observation], release: Release, folder: Path) -> None:
     """Integers less noise are sums over rows, each row by itself, in Python's integers."""
-    design = case.design
     alone: dict[int, list[list[int]]] = {}
 
     def features(row: Row) -> list[list[int]]:
         if id(row) not in alone:
-            alone[id(row)] = _features_alone(case, row, design, release, folder)
+            alone[id(row)] = _features_alone(case, row, release, folder)
         return alone[id(row)]
 
     for candidate, one in zip(case.candidates, seen, strict=True):
@@ -169,68 +215,118 @@ def check_sums(case: Case, seen: list[Observation], release: Release, folder: Pa
             table = [features(row) for row in case.table_rows(candidate)]
         for number, noised in enumerate(one.noised):
             expected = tuple(map(sum, zip(*(row[number] for row in table), strict=True)))
-            require("sums", expected == noised.sums, f"block {number} is not the sum over rows")
+            require("sums", expected == noised.sums, f"part {number} is not the sum over rows")
 
 
-def _features_alone(case: Case, row: Row, design: Design, release: Release, folder: Path) -> list[list[int]]:
-    table = make_table(case.source, [row], design.table_columns, folder, Random(0))
-    batches = [batch for batch in open_table(table, design.table_columns).batches() if batch.num_rows]
+def _features_alone(case: Case, row: Row, release: Release, folder: Path) -> list[list[int]]:
+    columns = case.design.table_columns
+    table = make_table(case.source, [row], columns, folder, Random(0))
+    batches = [batch for batch in open_table(table, columns).batches() if batch.num_rows]
     require("sums", [batch.num_rows for batch in batches] == [1], "a row alone is not one row")
-    rows = fixed_point_rows(batches[0], design, release.grid, release.radius)
+    if release.method == "looks":
+        return _looks_alone(batches[0], case, release)
+    rows = fixed_point_rows(batches[0], release.design, release.grid, release.radius)
     require("sums", bool(np.isfinite(rows.x).all() and np.isfinite(rows.y).all()), "a row holds what is no number")
     x, y = [int(value) for value in rows.x[:, 0]], int(rows.y[0])
+    return [
+        [y**block.y_power * math.prod(x[index] for index in indices) for indices in block.shape.monomials(len(x))]
+        for block in release.blocks
+    ]
+
+
+def _looks_alone(batch: Any, case: Case, release: Release) -> list[list[int]]:
+    """What one row gives every answer of the survey and every block of the looks, in Python's integers."""
     found = []
-    for stage in release.stages:
-        if stage.centring is None:
-            for block in stage.blocks:
-                monomials = block.shape.monomials(design.dimension)
-                found.append([y**block.y_power * math.prod(x[index] for index in indices) for indices in monomials])
-        else:
-            score, information = (
-                [int(v) for v in part[:, 0]] for part in bounded_vectors(rows, design, stage.centring)
-            )
-            found.append(score)
-            found += [_products(vector, stage) for vector in (information, score)]
+    counts, rows = by_looks.table_counts(batch, case.design), bounded_rows.standard_rows(batch, release.design)
+    for part in parts_of(release):
+        if isinstance(part.content, Question):
+            found.append([answer * 2**COUNT_BITS for answer in counts.answers(part.content)])
+            continue
+        stage, block = part.content
+        assert isinstance(stage.viewpoint, Viewpoint)
+        pair = bounded_rows.bounded_vectors(rows, release.design, stage.viewpoint)
+        score, information = ([int(value) for value in vectors[:, 0]] for vectors in pair)
+        for vector in (score, information):
+            require("sums", sum(value * value for value in vector) <= 4**VECTOR_BITS, "a vector leaves its bound")
+        vector = information if block.y_power == 0 else score
+        found.append([math.prod(vector[index] for index in indices) for indices in block.shape.monomials(len(vector))])
     return found
 
 
-def _products(vector: list[int], stage: Stage) -> list[int]:
-    return [vector[i] * vector[j] for i, j in stage.blocks[1].shape.monomials(len(vector))]
+def moved(one: Observation, other: Observation) -> list[Fraction]:
+    """Squared move of every part, in its noise."""
+    found = []
+    for mine, theirs in zip(one.noised, other.noised, strict=True):
+        squares: dict[float, int] = {}
+        for a, b, stddev in zip(mine.sums, theirs.sums, mine.stddevs, strict=True):
+            squares[stddev] = squares.get(stddev, 0) + (a - b) ** 2
+        found.append(sum((Fraction(square) / Fraction(s) ** 2 for s, square in squares.items()), Fraction(0)))
+    return found
 
 
-def check_sensitivity(release: Release, one: Observation, other: Observation) -> Fraction:
-    """The noise of a stage had to move by at most its mu; the largest share of mu^2 is returned."""
-    worst, number = Fraction(0), 0
-    for position, stage in enumerate(release.stages):
-        moved = Fraction(0)
-        for mine, theirs in zip(
-            one.noised[number : number + len(stage.blocks)],
-            other.noised[number : number + len(stage.blocks)],
-            strict=True,
-        ):
-            squares: dict[float, int] = {}
-            for a, b, stddev in zip(mine.sums, theirs.sums, mine.stddevs, strict=True):
-                squares[stddev] = squares.get(stddev, 0) + (a - b) ** 2
-            moved += sum((Fraction(square) / Fraction(stddev) ** 2 for stddev, square in squares.items()), Fraction(0))
-        share = moved / Fraction(stage.mu) ** 2
-        require("sensitivity", share <= 1, f"one row moves stage {position + 1} by {float(share):.6g} mu^2")
-        worst, number = max(worst, share), number + len(stage.blocks)
-    return worst
+def check_sensitivity(release: Release, one: Observation, other: Observation) -> dict[str, Fraction]:
+    """The noise of a part had to move by at most its mu; the largest shares of mu^2 are returned."""
+    parts, moves = parts_of(release), moved(one, other)
+    for number, (part, move) in enumerate(zip(parts, moves, strict=True)):
+        if part.squared_mu is not None:
+            share = move / part.squared_mu
+            # The quotient that is its noise is rounded; the survey's sum, below, is exact and has room for that.
+            within = share <= 1 + Fraction(1, 10**12)
+            require("sensitivity", within, f"one row moves answer {number + 1} by {float(share):.6g} mu^2")
+    shares: dict[str, Fraction] = {}
+    for place in dict.fromkeys(part.place for part in parts):
+        total = _total(moves, [part.place == place for part in parts])
+        if place < 0:
+            assert release.survey_record is not None
+            name, mu = "survey", release.survey_record.mu
+        else:
+            name, mu = release.method, release.stages[place].mu
+        share = total / Fraction(mu) ** 2
+        require("sensitivity", share <= 1, f"one row moves {name} {place + 1} by {float(share):.6g} mu^2")
+        shares[name] = max(share, shares.get(name, share))
+    whole = sum(moves, Fraction(0)) / Fraction(release.privacy.mu) ** 2
+    require("sensitivity", whole <= 1, f"one row moves the release by {float(whole):.6g} mu^2")
+    return shares | {"whole": whole}
 
 
-def check_refund(case: Case, folder: Path, book: Path, fail: int) -> None:
-    """The sampler fails at this draw: the charge stays, nothing is kept, and no table is told from another."""
-    seen = [observe(case, candidate, folder, book, fail=fail) for candidate in case.candidates[:2]]
-    require("refund", bool(seen[0].error), "a release without its noise")
-    require("refund", len(seen[0].entries) == case.stages, "a failed release was not charged, or was refunded")
-    require("refund", seen[0].kept is None and seen[0].file is None, "a failed release was kept")
-    require("outcome", seen[0].error == seen[1].error, "the error of a failed release depends on the rows")
-    require("words", seen[0].printed == seen[1].printed, "the words of a failed release depend on the rows")
-    require("account", seen[0].entries == seen[1].entries, "the charge of a failed release depends on the rows")
+def _total(moves: Sequence[Fraction], which: Sequence[bool]) -> Fraction:
+    return sum((move for move, wanted in zip(moves, which, strict=True) if wanted), Fraction(0))
+
+
+def check_refund(
+    case: Case,
+    folder: Path,
+    book: Path,
+    fail: int,
+    release: Release,
+    outputs: list[tuple[int, ...]],
+    earlier: Release | None,
+) -> None:
+    """The sampler fails at this draw: charges stay, what was released is kept, and no table is told from another."""
+    seen = [observe(case, one, folder, book, outputs, fail, earlier=earlier) for one in case.candidates[:2]]
+    one, other = seen
+    parts = parts_of(release)
+    place = parts[len(one.noised)].place
+    require("refund", bool(one.error) and "SurveyError" not in one.error, "a release without its noise")
+    paid = 1 if place < 0 else len(release.costs)
+    require("refund", len(one.entries) == paid, "a failed release was not charged, or was refunded")
+    if release.method == "looks" and place >= 0 and (place > 0 or parts[0].place < 0):
+        require("refund", one.kept is not None, "what was released before the failure is not kept")
+    if one.kept is not None:
+        kept = read_release(one.kept)
+        require("refund", kept.stages == release.stages[: len(kept.stages)], "another release is kept")
+        require("refund", len(kept.stages) <= max(place, 0), "more is kept than was released")
+        require("refund", kept.survey_record == release.survey_record, "another survey is kept")
+    require("refund", one.file is None, "a failed release was made")
+    require("outcome", one.error == other.error, "the error of a failed release depends on the rows")
+    require("words", one.printed == other.printed, "the words of a failed release depend on the rows")
+    require("account", one.entries == other.entries, "the charge of a failed release depends on the rows")
+    require("file", one.kept == other.kept, "what is kept of a failed release depends on the rows")
 
 
 def _empty_ledger(case: Case, folder: Path) -> Path:
-    path = folder / "empty.ledger"
+    (folder / "empty").mkdir(exist_ok=True)  # a folder holds one ledger of a dataset, and the replay makes its own
+    path = folder / "empty" / "empty.ledger"
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     dataset = case.design.schema.dataset

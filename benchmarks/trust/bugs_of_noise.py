@@ -1,4 +1,4 @@
-"""Planted bugs of the noise, of the ledger, and of later stages."""
+"""Planted bugs of the noise and of the ledger."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.centring import ResidualTable
-from dpglm.custodian import build, centred_rows, stages
+from dpglm.custodian import build, by_looks, by_moments
+from dpglm.custodian.charge import Account
 from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.noise import OperatingSystemNoise
 from trust.planting import Replacement, planted
 
-NOISY, ADD_NOISE, SPEND, BUILD = build.noisy_moments, build.add_noise, build._spend, build.build_release
-RELEASE, ADD_STAGES, ON_GRID, KEEP = build.Release, build.add_stages, build._on_grid, Ledger.keep
-VECTORS, AT = centred_rows.bounded_vectors, ResidualTable.at
-GRID_NOISE = stages.CentredNoise.grid_stddevs.fget  # type: ignore[attr-defined]
+NOISY, NOISY_LOOK, ADD_NOISE = by_moments.noisy_moments, by_looks._noisy_look, by_looks.add_noise
+SPEND, BUILD, RELEASE, KEEP = Account.spend, build.build_release, by_looks.Release, Ledger.keep
+
+
+def adding(wrong: Any) -> list[Replacement]:
+    """Another ``add_noise`` in both mechanisms."""
+    return [(by_looks, "add_noise", wrong), (by_moments, "add_noise", wrong)]
 
 
 @planted("noise on every row instead of on the sum")
@@ -31,17 +34,20 @@ def _() -> list[Replacement]:
         first = ADD_NOISE(values, stddevs, source)
         return tuple(a + b for a, b in zip(first, ADD_NOISE([0] * len(values), stddevs, source), strict=True))
 
-    return [(build, "add_noise", on_rows)]
+    return adding(on_rows)
 
 
 @planted("half the noise that the file states")
 def _() -> list[Replacement]:
-    return [(build, "add_noise", lambda values, stddevs, source: ADD_NOISE(values, [s / 2 for s in stddevs], source))]
+    return adding(lambda values, stddevs, source: ADD_NOISE(values, [s / 2 for s in stddevs], source))
 
 
 @planted("the same noise in every block")
 def _() -> list[Replacement]:
-    return [(build, "noisy_moments", lambda found, chosen, noise: NOISY(found, chosen, _Remembering(noise)))]
+    return [
+        (by_moments, "noisy_moments", lambda found, chosen, noise: NOISY(found, chosen, _Remembering(noise))),
+        (by_looks, "_noisy_look", lambda *look: NOISY_LOOK(*look[:3], _Remembering(look[3]))),
+    ]
 
 
 @dataclass
@@ -63,7 +69,7 @@ def _() -> list[Replacement]:
     def when_needed(values: Any, stddevs: Any, source: Any) -> Any:
         return ADD_NOISE(values, stddevs, source) if any(values) else tuple(values)
 
-    return [(build, "add_noise", when_needed)]
+    return adding(when_needed)
 
 
 @planted("negative noisy sums set to zero")
@@ -71,7 +77,7 @@ def _() -> list[Replacement]:
     def positive(*arguments: Any) -> Any:
         return tuple(max(value, 0) for value in ADD_NOISE(*arguments))
 
-    return [(build, "add_noise", positive)]
+    return adding(positive)
 
 
 @planted("a seed from the clock", where="sampler")
@@ -101,25 +107,24 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     waiting: list[Any] = []
 
-    def later(book: Any, *arguments: Any) -> Any:
-        waiting[:] = arguments
-        return None
-
     def keep(self: Ledger, release_id: str, text: str) -> None:
-        SPEND(self, *waiting)
+        for arguments in waiting:
+            SPEND(*arguments)
+        waiting.clear()
         KEEP(self, release_id, text)
 
-    return [(build, "_spend", later), (Ledger, "keep", keep)]
+    return [(Account, "spend", lambda *arguments: waiting.append(arguments)), (Ledger, "keep", keep)]
 
 
 @planted("a refund when a release fails")
 def _() -> list[Replacement]:
-    def refunding(*arguments: Any) -> Any:
+    def refunding(table: Any, request: Any, *arguments: Any) -> Any:
         try:
-            return BUILD(*arguments)
+            return BUILD(table, request, *arguments)
         except Exception:
-            if arguments[6] is not None:
-                with closing(sqlite3.connect(arguments[6])) as connection, connection:
+            if request.ledger is not None:
+                with closing(sqlite3.connect(request.ledger)) as connection, connection:
+                    connection.execute("DELETE FROM releases")
                     connection.execute("DELETE FROM entries")
                     connection.execute("DELETE FROM sqlite_sequence")
             raise
@@ -140,7 +145,11 @@ def _() -> list[Replacement]:
         widened = tuple(tuple(s * (1 + found.values[0][0] % 2 * 1e-9) for s in each) for each in chosen.grid_stddevs)
         return NOISY(found, replace(chosen, grid_stddevs=widened), noise)
 
-    return [(build, "noisy_moments", scaled)]
+    def scaled_look(found: Any, view: Any, chosen: Any, noise: Any) -> Any:
+        widened = replace(chosen, score=chosen.score * (1 + found.values[0][0] % 2 * 1e-9))
+        return NOISY_LOOK(found, view, widened, noise)
+
+    return [(by_moments, "noisy_moments", scaled), (by_looks, "_noisy_look", scaled_look)]
 
 
 @planted("an identity from the rows")
@@ -151,78 +160,14 @@ def _() -> list[Replacement]:
         seen[:] = [hashlib.sha256(str(found.values).encode()).hexdigest()[:32]]
         return NOISY(found, *arguments)
 
-    return [(build, "noisy_moments", noisy), (build, "Release", lambda **facts: RELEASE(**{**facts, "id": seen[0]}))]
+    def noisy_look(found: Any, *arguments: Any) -> Any:
+        seen[:] = [hashlib.sha256(str(found.values).encode()).hexdigest()[:32]]
+        return NOISY_LOOK(found, *arguments)
 
+    def named(*facts: Any) -> Any:
+        return RELEASE(*(seen or facts[:1]), *facts[1:])
 
-@planted("only the first stage charged", where="stages")
-def _() -> list[Replacement]:
-    real = Ledger.spend_stages
-    return [(Ledger, "spend_stages", lambda self, release_id, stages: real(
-        self, release_id=release_id, stages=stages[:1]))]  # fmt: skip
-
-
-@planted("a centre from the exact sums", where="stages")
-def _() -> list[Replacement]:
-    exact: list[int] = []
-
-    def noisy(found: Any, *arguments: Any) -> Any:
-        exact[:] = [sum(found.values[0])]
-        return NOISY(found, *arguments)
-
-    def moved(centring: Any, grid: Any) -> Any:
-        return ON_GRID(replace(centring, centre=tuple(c + exact[0] % 1009 * 2.0**-10 for c in centring.centre)), grid)
-
-    return [(build, "noisy_moments", noisy), (build, "_on_grid", moved)]
-
-
-@planted("rows of a later stage not shortened", where="stages")
-def _() -> list[Replacement]:
-    def unbounded(fixed: Any, design: Any, centring: Any) -> Any:
-        wide = replace(centring, score_bound=1e3, information_bound=1e3)
-        score, information = VECTORS(fixed, design, wide)
-        return (
-            np.rint(score * (wide.score_bound / centring.score_bound)),
-            np.rint(information * math.sqrt(wide.information_bound / centring.information_bound)),
-        )
-
-    return [(centred_rows, "bounded_vectors", unbounded)]
-
-
-@planted("outcomes of a later stage not clipped", where="stages")
-def _() -> list[Replacement]:
-    def without_clip(table: Any, u: Any, *columns: Any) -> Any:
-        mean, weight, low, high, largest = AT(table, u, *columns)
-        return mean, weight, low - 1e6, high + 1e6, largest / 1e3
-
-    return [(ResidualTable, "at", without_clip), (centred_rows, "_held", lambda vectors: vectors)]
-
-
-@planted("the score's noise too fine", where="stages")
-def _() -> list[Replacement]:
-    def finer(noise: Any) -> tuple[float, float, float]:
-        score, information, square = GRID_NOISE(noise)
-        return score / 3, information, square
-
-    return [(stages.CentredNoise, "grid_stddevs", property(finer))]
-
-
-@planted("the first stage's noise again in the later ones", where="stages")
-def _() -> list[Replacement]:
-    def repeating(release: Any, first: Any, plan: Any, look: Any, noise: Any) -> Any:
-        return ADD_STAGES(release, first, plan, look, _Remembering(noise))
-
-    return [(build, "add_stages", repeating)]
-
-
-@planted("the number of stages decided by the rows", where="stages")
-def _() -> list[Replacement]:
-    exact: list[int] = []
-
-    def noisy(found: Any, *arguments: Any) -> Any:
-        exact[:] = [sum(map(sum, found.values))]
-        return NOISY(found, *arguments)
-
-    def fewer(release: Any, first: Any, plan: Any, *arguments: Any) -> Any:
-        return ADD_STAGES(release, first, replace(plan, later=plan.later[: 1 - exact[0] % 2]), *arguments)
-
-    return [(build, "noisy_moments", noisy), (build, "add_stages", fewer)]
+    return [
+        (by_moments, "noisy_moments", noisy), (by_looks, "_noisy_look", noisy_look),
+        (by_moments, "Release", named), (by_looks, "Release", named),
+    ]  # fmt: skip

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from dpglm import formula
-from dpglm.custodian import build, mechanism, passes, rows, stages, sums
+from dpglm.blocks import BlockShape
+from dpglm.custodian import bounded_rows, by_looks, by_moments, look_plan, mechanism, passes, rows, sums
 from dpglm.errors import InputError
 from trust.planting import Replacement, planted
 
-CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows._response, mechanism.sensitivity
-PUBLIC_DESIGN, GRID_STDDEVS, MU_OF = build._public_design, mechanism._grid_stddevs, mechanism.mu_of
+CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows.coded_response, mechanism.sensitivity
+STANDARD, MONOMIALS, COUNTS = bounded_rows.standard_rows, by_looks.monomial_stddevs, by_looks.table_counts
+RELEASE, GRID_STDDEVS, MU_OF = by_looks.Release, mechanism._grid_stddevs, mechanism.mu_of
 COUNT = passes.Counter.add
 
 
@@ -65,12 +67,31 @@ def _() -> list[Replacement]:
 def kept_rows(which: Callable[[Any], Any]) -> list[Replacement]:
     """Some rows vanish, and nobody counts."""
 
-    def fewer(batch: Any, *arguments: Any) -> Any:
-        fixed = ROWS(batch, *arguments)
-        keep = which(fixed)
-        return replace(fixed, x=fixed.x[:, keep], y=fixed.y[keep])
+    def fewer(real: Callable[..., Any]) -> Callable[..., Any]:
+        def some(batch: Any, *arguments: Any) -> Any:
+            fixed = real(batch, *arguments)
+            keep = which(fixed)
+            return replace(fixed, x=fixed.x[:, keep], y=fixed.y[keep])
 
-    return [(passes, "fixed_point_rows", fewer), (passes, "check_rows", lambda *_: None)]
+        return some
+
+    def looked(batch: Any, design: Any, view: Any) -> Any:
+        score, information = bounded_rows.bounded_vectors(fewer(STANDARD)(batch, design), design, view)
+        nothing = np.zeros(score.shape[1])
+        return _summed(score, information, nothing)
+
+    return [
+        (passes, "fixed_point_rows", fewer(ROWS)), (passes, "check_rows", lambda *_: None),
+        (by_looks, "check_rows", lambda *_: None), (by_looks, "look_sums", looked),
+    ]  # fmt: skip
+
+
+def _summed(score: Any, information: Any, nothing: Any) -> Any:
+    """The sums of a look from its vectors."""
+    grid = bounded_rows._VECTOR_GRID
+    first = sums.block_sums(rows.FixedPointRows(score, nothing, grid), (BlockShape(0, 1), BlockShape(0, 2)))
+    second = sums.block_sums(rows.FixedPointRows(information, nothing, grid), (BlockShape(0, 2),))
+    return sums.BlockSums(bounded_rows.LOOK_BLOCKS, (first.values[0], second.values[0], first.values[1]), len(nothing))
 
 
 @planted("rows with an extreme outcome dropped")
@@ -87,32 +108,38 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     seen: list[int] = []
 
-    def count(batch: Any, *arguments: Any) -> Any:
-        seen[:] = [batch.num_rows + sum(column.null_count for column in batch.columns)]
-        return ROWS(batch, *arguments)
+    def count(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(batch: Any, *arguments: Any, **named: Any) -> Any:
+            seen[:] = [batch.num_rows + sum(column.null_count for column in batch.columns)]
+            return real(batch, *arguments, **named)
 
-    def public(design: Any) -> Any:
-        found = PUBLIC_DESIGN(design)
-        dataset = replace(found.schema.dataset, rows=seen[0])
-        return replace(found, schema=replace(found.schema, dataset=dataset))
+        return counted
 
-    return [(passes, "fixed_point_rows", count), (build, "_public_design", public)]
+    def public(*facts: Any) -> Any:
+        schema = facts[3].schema
+        schema = replace(schema, dataset=replace(schema.dataset, rows=seen[0]))
+        return RELEASE(*facts[:3], replace(facts[3], schema=schema), *facts[4:])
+
+    return [
+        (passes, "fixed_point_rows", count(ROWS)), (by_looks, "table_counts", count(COUNTS)),
+        (by_moments, "Release", public), (by_looks, "Release", public),
+    ]  # fmt: skip
 
 
-@planted("the outcome not clamped")
+@planted("the outcome not clamped", where="moments")
 def _() -> list[Replacement]:
     def unclamped(design: Any, values: Any, grid: Any) -> Any:
         return RESPONSE(design, values, grid) * 3
 
-    return [(rows, "_response", unclamped)]
+    return [(rows, "coded_response", unclamped)]
 
 
-@planted("rows not held in the radius")
+@planted("rows not held in the radius", where="moments")
 def _() -> list[Replacement]:
     return [(rows, "_project", lambda *_: None)]
 
 
-@planted("one end of the outcome's range used twice")
+@planted("one end of the outcome's range used twice", where="moments")
 def _() -> list[Replacement]:
     def one_end(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
         return SENSITIVITY(blocks, noise, radius, (response[1] * 0.999, response[1]))
@@ -120,7 +147,7 @@ def _() -> list[Replacement]:
     return [(mechanism, "sensitivity", one_end)]
 
 
-@planted("the square root of the number of columns forgotten")
+@planted("the square root of the number of columns forgotten", where="moments")
 def _() -> list[Replacement]:
     def unit_ball(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
         return SENSITIVITY(blocks, noise, min(radius, 1.0), response)
@@ -128,7 +155,7 @@ def _() -> list[Replacement]:
     return [(mechanism, "sensitivity", unit_ball)]
 
 
-@planted("a block left out of the sensitivity")
+@planted("a block left out of the sensitivity", where="moments")
 def _() -> list[Replacement]:
     def fewer(blocks: Any, noise: Any, radius: float, response: tuple[float, float]) -> Any:
         return SENSITIVITY(blocks[:1], noise[:1], radius, response)
@@ -142,7 +169,11 @@ def _() -> list[Replacement]:
         scales = GRID_STDDEVS(block, stddev, grid, dimension)
         return tuple(s / math.sqrt(c) for s, c in zip(scales, block.multiplicities(dimension).tolist(), strict=True))
 
-    return [(mechanism, "_grid_stddevs", finer)]
+    def finer_looks(block: Any, target: Any, dimension: int) -> tuple[float, ...]:
+        scales = MONOMIALS(block, target, dimension)
+        return tuple(s / math.sqrt(c) for s, c in zip(scales, block.multiplicities(dimension).tolist(), strict=True))
+
+    return [(mechanism, "_grid_stddevs", finer), (by_looks, "monomial_stddevs", finer_looks)]
 
 
 @planted("a larger mu than epsilon and delta allow")
@@ -151,9 +182,11 @@ def _() -> list[Replacement]:
         return MU_OF(epsilon, delta) * 1.01
 
     def unchecked(epsilon: float, delta: float, mu: float, _: Any) -> Any:
-        return stages.Privacy(epsilon, delta, mu, mu * mu / 2 * (1 + 1e-15))
+        return mechanism.Privacy(epsilon, delta, mu, mu * mu / 2 * (1 + 1e-15))
 
-    return [(mechanism, "mu_of", larger), (stages, "mu_of", larger), (stages.Privacy, "certified", unchecked)]
+    return [
+        (mechanism, "mu_of", larger), (look_plan, "mu_of", larger), (mechanism.Privacy, "certified", unchecked)
+    ]  # fmt: skip
 
 
 @planted("sums of floats of 32 bits")
@@ -204,9 +237,14 @@ def _() -> list[Replacement]:
         complete.append(batch.num_rows - max((column.null_count for column in batch.columns), default=0))
         return ROWS(batch, *arguments)
 
+    def counted(batch: Any, design: Any) -> Any:
+        complete.append(batch.num_rows - max((column.null_count for column in batch.columns), default=0))
+        return COUNTS(batch, design)
+
     return [
         (passes, "fixed_point_rows", count),
-        (passes.Counter, "add", lambda self, _: COUNT(self, complete.pop())),
+        (by_looks, "table_counts", counted),
+        (passes.Counter, "add", lambda self, done: COUNT(self, complete.pop() if complete else done)),
     ]
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dpglm.custodian.stages import plan_stages
+from dpglm.custodian.look_plan import plan_looks
+from dpglm.custodian.mechanism import calibrate
 from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
 from dpglm.schema import Column, Schema
@@ -48,17 +49,23 @@ BOUNDS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One release to be made of several tables: ``rows`` with each of ``candidates`` put in at ``position``."""
+    """One release to be made of several tables: ``rows`` with each of ``candidates`` put in at ``position``.
+
+    ``hashed``: the viewpoints of looks follow from a hash of what was released (``viewpoints.py``). ``again``: an
+    earlier release's survey is used.
+    """
 
     family: str
     formula: str
     schema: dict[str, Any]
     epsilon: float
     delta: float
+    method: str
+    hashed: bool
+    again: bool
     radius: float | None
     allocation: str
     statistics: Any
-    stages: int
     source: str
     command_line: bool
     rows: tuple[Row, ...]
@@ -74,28 +81,30 @@ class Case:
         return [*self.rows[: self.position], candidate, *self.rows[self.position :]]
 
 
-def draw_case(chance: Random, family: str, tables: int = 5, staged: bool | None = None) -> Case:
+def draw_case(chance: Random, family: str, tables: int = 5) -> Case:
     """A case whose release is not refused; ``tables`` of them are neighbours of each other."""
     while True:
-        case = _draw(chance, family, tables, staged)
+        case = _draw(chance, family, tables)
         try:
-            plan_stages(
-                case.design, case.epsilon, case.delta, case.radius, case.allocation, case.statistics, case.stages
-            )
+            if case.method == "looks":
+                plan_looks(case.design, case.epsilon, case.delta)
+            else:
+                calibrate(case.design, case.epsilon, case.delta, case.radius, case.allocation, case.statistics)
         except InputError:
             continue
         return case
 
 
-def _draw(chance: Random, family: str, tables: int, staged: bool | None) -> Case:
+def _draw(chance: Random, family: str, tables: int) -> Case:
     names = chance.sample(NAMES, chance.randint(2, 4))
     columns = {names[0]: _outcome(chance, family)} | {name: _predictor(chance) for name in names[1:]}
     rows = chance.choice((1, 2, 3, 5, 9))
     schema = {"dataset": {"name": "a table", "rows": rows, "unit": "one patient"}, "columns": columns}
     declared = [Schema.from_dict(schema).columns[name] for name in names]
-    stages = chance.choice((2, 3)) if (chance.random() < 0.3 if staged is None else staged) else 1
     source = chance.choice(SOURCES)
-    command_line = source.partition(" ")[0] in ("csv", "tsv", "parquet") and stages == 1 and chance.random() < 0.3
+    looks = chance.random() < 0.7
+    in_a_file = source.partition(" ")[0] in ("csv", "tsv", "parquet")
+    command_line = looks and in_a_file and chance.random() < 0.4
     row_of = _RowMaker(chance, declared, source)
     return Case(
         family=family,
@@ -103,10 +112,12 @@ def _draw(chance: Random, family: str, tables: int, staged: bool | None) -> Case
         schema=schema,
         epsilon=10 ** chance.uniform(-2, 1),
         delta=10 ** chance.uniform(-12, -2),
-        radius=chance.choice((None, None, 10 ** chance.uniform(-2, 0.3))),
-        allocation=chance.choice(("equal", "equal", "auto")),
-        statistics="full" if stages > 1 or command_line else _statistics(chance),
-        stages=stages,
+        method="looks" if looks else "moments",
+        hashed=looks and chance.random() < 0.6,
+        again=looks and not command_line and chance.random() < 0.2,
+        radius=None if looks else chance.choice((None, None, 10 ** chance.uniform(-2, 0.3))),
+        allocation="auto" if looks else chance.choice(("equal", "equal", "auto")),
+        statistics="full" if looks else _statistics(chance),
         source=source,
         command_line=command_line,
         rows=tuple(row_of() for _ in range(rows - 1)),
@@ -199,3 +210,27 @@ def _cell(chance: Random, column: Column) -> Any:
     width = column.upper - column.lower
     value = chance.choice((column.lower, column.upper, chance.uniform(column.lower - width, column.upper + width)))
     return chance.choice((value, round(value), str(value))) if abs(value) < 1e15 else value
+
+
+def stopped_case(chance: Random, tables: int = 3) -> Case:
+    """A case that its survey stops: nearly no row has a value in one column, and rows are enough to show it."""
+    rows, chosen = 6_000, chance.choice((("linear", "y ~ a + b"), ("poisson", "n ~ a + b"), ("logistic", "k ~ a + b")))
+    columns = {
+        "y": {"type": "numeric", "lower": -3, "upper": 10}, "n": {"type": "count", "upper": 20, "fill": 0},
+        "k": {"type": "binary", "levels": ["no", "yes"], "fill": "no"},
+        "a": {"type": "numeric", "lower": -1e100, "upper": 1e100}, "b": {"type": "numeric", "lower": 0, "upper": 1},
+    }  # fmt: skip
+    family, formula = chosen
+    outcome = formula[0]
+    schema = {"dataset": {"name": "a table", "rows": rows, "unit": "one patient"},
+              "columns": {name: columns[name] for name in (outcome, "a", "b")}}  # fmt: skip
+    declared = [Schema.from_dict(schema).columns[name] for name in (outcome, "a", "b")]
+    source = chance.choice(("arrow binary", "csv", "parquet"))
+    row_of = _RowMaker(chance, declared, source)
+    ordinary = [(_cell(chance, declared[0]), chance.gauss(0, 1), None) for _ in range(20)]
+    return Case(
+        family=family, formula=formula, schema=schema, epsilon=10.0, delta=0.01, method="looks", hashed=False,
+        again=False, radius=None, allocation="auto", statistics="full", source=source, command_line=False,
+        rows=tuple(ordinary[number % 20] for number in range(rows - 1)), position=chance.randrange(rows),
+        candidates=tuple(row_of(extreme=number < 2) for number in range(tables)), seed=chance.randrange(2**32),
+    )  # fmt: skip

@@ -24,15 +24,15 @@ schema = dpglm.Schema.from_dict({{
 Ledger.create("{folder}/a.ledger", schema.dataset, epsilon=9, delta=1e-5)
 table = pa.table({{"y": ["no", "yes", "no", "yes"], "x": [0.1, 0.5, 0.9, 0.3]}})
 dpglm.release(
-    table, "y ~ x", schema=schema, family="logistic", epsilon=1, delta=1e-6, ledger="{folder}/a.ledger", stages={stages}
+    table, "y ~ x", schema=schema, family="logistic", epsilon=1, delta=1e-6, ledger="{folder}/a.ledger"
 ).save("{folder}/a.json")
 print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})))
 """
 
 
-def loaded_by_a_release(folder: str, stages: int = 1, before: str = "") -> set[str]:
+def loaded_by_a_release(folder: str, before: str = "") -> set[str]:
     """Names of the installed packages that a whole release loads (not Python's own modules)."""
-    code = _RELEASE.format(folder=folder, stages=stages, before=before)
+    code = _RELEASE.format(folder=folder, before=before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(json.loads(done.stdout.strip().splitlines()[-1]))
     owners = packages_distributions()
@@ -42,13 +42,9 @@ def loaded_by_a_release(folder: str, stages: int = 1, before: str = "") -> set[s
 def run() -> dict[str, Any]:
     import tempfile
 
-    found = {}
-    for stages in (1, 2):
-        with tempfile.TemporaryDirectory() as folder:
-            packages = loaded_by_a_release(folder, stages)
-        found[f"{stages} stage" + "s" * (stages > 1)] = {
-            name: version(name) for name in sorted(packages, key=str.lower)
-        }
+    with tempfile.TemporaryDirectory() as folder:
+        packages = loaded_by_a_release(folder)
+    found = {name: version(name) for name in sorted(packages, key=str.lower)}
     return {"loaded": found, "audit": advisories()}
 
 

@@ -1,4 +1,4 @@
-"""The privacy loss that can be seen: many releases of two worst-case neighbours, through the real sampler.
+"""The privacy loss that can be seen in moments: many releases of two worst-case neighbours, by the real sampler.
 
 Both tables go through the whole path once (parse, clamp, project, round, sum); those steps have no chance in them.
 Then the code that adds noise is run again and again, and every release is reduced to one number: its integers along
@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -26,14 +27,15 @@ import pyarrow as pa
 from scipy.stats import beta, chi2_contingency, ks_2samp
 
 import dpglm
-from dpglm.custodian import build
+from dpglm.custodian import charge
 from dpglm.custodian.mechanism import Mechanism, calibrate
 from dpglm.custodian.noise import NoiseSource, OperatingSystemNoise, add_noise
-from dpglm.custodian.passes import exact_sums
+from dpglm.custodian.passes import exact_sums, moment_sums
 from dpglm.custodian.sensitivity import sensitivity
-from dpglm.custodian.sums import BlockSums, block_sums
+from dpglm.custodian.sums import BlockSums
 from dpglm.custodian.tables import open_table
 from dpglm.formula import build_design
+from dpglm.release_file import read_release
 from dpglm.schema import Schema
 
 EPSILON, DELTA, RADIUS = 1.0, 0.01, 1.0
@@ -91,7 +93,7 @@ def worst_neighbours() -> Neighbours:
     )  # fmt: skip
     sums = [
         exact_sums(
-            open_table(table, design.table_columns), design, chosen, lambda fixed: block_sums(fixed, chosen.blocks)
+            open_table(table, design.table_columns), design, partial(moment_sums, design=design, mechanism=chosen)
         )
         for table in tables
     ]
@@ -136,9 +138,9 @@ def whole_path_projections(neighbours: Neighbours, which: int, releases: int) ->
     for number in range(releases):
         made = dpglm.release(
             neighbours.tables[which], FORMULA, schema=Schema.from_dict(SCHEMA), family="logistic", epsilon=EPSILON,
-            delta=DELTA, ledger=None, radius=RADIUS, allocation="equal", stages=1,
+            delta=DELTA, ledger=None, method="moments", radius=RADIUS, allocation="equal",
         )  # fmt: skip
-        read = dpglm.release_file.read_release(made.to_json())
+        read = read_release(made.to_json())
         found[number] = _project([block.integers for block in read.blocks], origin, direction)
     return found
 
@@ -181,7 +183,7 @@ def run(releases: int, half_releases: int, whole: int) -> dict[str, Any]:
     neighbours = worst_neighbours()
     samples = [projections(neighbours, which, releases, OperatingSystemNoise()) for which in (0, 1)]
     halves = [projections(neighbours, which, half_releases, HalfNoise())[0] for which in (0, 1)]
-    with patch.object(build, "version", lambda _: "1"):  # reading a library's version takes longer than the release
+    with patch.object(charge, "version", lambda _: "1"):  # reading a library's version takes longer than the release
         through_files = [whole_path_projections(neighbours, which, whole) for which in (0, 1)]
     bits = np.stack([np.bincount(sample[1], minlength=256) for sample in samples])
     return {

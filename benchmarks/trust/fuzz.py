@@ -1,5 +1,7 @@
 """Hostile files and formulas, by mutation of good ones: bytes, tokens, and values with every digest made right again.
 
+Some are made on purpose to ask for much (``trust.bombs``).
+
 Readers: release files, fit files, schema files, formulas, ledgers; and the look at a file by which the commands tell
 what it is. Cases come from a ``random.Random``, seeded in the long run, driven by hypothesis in the tests.
 """
@@ -21,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.analyst.result import load_fit
+from dpglm.analyst.fit_file import load_fit
 from dpglm.custodian import ledger as ledger_module
 from dpglm.custodian.ledger import Ledger
 from dpglm.formula import build_design
 from dpglm.release_file import _checksum, load_release, read_release
 from dpglm.schema import Schema
 from dpglm.terminal import kind_of
+from trust import bombs
 from trust.guard import Guard
 from trust.seeds import Seeds
 
@@ -84,32 +87,47 @@ class Fuzzer:
         self._read("release", _load_and_show, self._file("a.release.json", content), content)
 
     def _release_values(self, text: str) -> bytes:
-        data = json.loads(text)
-        for _ in range(self.chance.choice((1, 1, 1, 2, 5))):
-            self._change(data)
+        if self.chance.random() < 0.2:
+            data = bombs.some_release(self.chance, self.seeds.releases[0], self.seeds.releases[3])
+        else:
+            data = json.loads(text)
+            for _ in range(self.chance.choice((1, 1, 1, 2, 5))):
+                self._change(data)
         if self.chance.random() < 0.9:
             with suppress(ValueError, TypeError):
                 data["checksum"] = _checksum(data)
         return _dumped(data)
 
     def _schema(self) -> None:
-        content = self._bytes(self.chance.choice(self.seeds.schemas))
         if self.chance.random() < 0.5:
+            seed = (
+                bombs.some_schema(self.chance) if self.chance.random() < 0.1 else self.chance.choice(self.seeds.schemas)
+            )
+            content = self._bytes(seed)
             self._read("schema", Schema.load, self._file("a.toml", content), content)
         else:
             data = json.loads(json.dumps(self.seeds.schema_dict))
+            if self.chance.random() < 0.1:
+                data["columns"] = deepcopy(bombs.some_columns(self.chance))  # they share what is changed next
             for _ in range(self.chance.choice((1, 1, 2, 5))):
                 self._change(data)
             self.guard.check("schema", partial(Schema.from_dict, data), lambda: repr(data))
 
     def _formula(self) -> None:
-        if self.chance.random() < 0.5:
+        schema = self.seeds.schema
+        if self.chance.random() < 0.1:
+            columns, right = bombs.some_formula(self.chance)
+            text = f"y ~ {right}"
+            schema = Schema.from_dict(
+                {**self.seeds.schema_dict, "columns": self.seeds.schema_dict["columns"] | columns}
+            )
+        elif self.chance.random() < 0.5:
             text = "".join(self.chance.choice(FORMULA_PARTS) for _ in range(self.chance.randint(1, 12)))
             text = f"y ~ {text}" if self.chance.random() < 0.7 else text
         else:
             text = self._bytes(self.chance.choice(self.seeds.formulas).encode()).decode("utf-8", "surrogateescape")
         family = self.chance.choice(("logistic", "poisson", "linear", "linear"))
-        self.guard.check("formula", partial(build_design, text, self.seeds.schema, family), lambda: repr(text))
+        self.guard.check("formula", partial(build_design, text, schema, family), lambda: repr(text))
 
     def _fit(self) -> None:
         content = self.chance.choice(self.seeds.fits)
@@ -263,6 +281,7 @@ def _load_and_show(path: Path) -> None:
     release = load_release(path)
     assert read_release(release.to_json()) == release
     assert release.statement
+    assert (release.survey is None) == (release.method == "moments")
     assert repr(release)
 
 

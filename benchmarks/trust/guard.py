@@ -39,6 +39,7 @@ class Guard:
     """Runs readers on hostile input and keeps count."""
 
     folder: Path
+    seconds: float = SECONDS
     cases: int = 0
     accepted: int = 0
     slowest: float = 0.0
@@ -81,7 +82,7 @@ class Guard:
         self.cases += 1
         problem, accepted = None, False
         start = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, self.seconds)
         self._watching = True
         try:
             reader()
@@ -91,7 +92,7 @@ class Guard:
             if len(message) > LONGEST_MESSAGE or message.splitlines() != [message]:
                 problem = f"a message that is not one line: {message[:200]!r}"
         except TooLong:
-            problem = f"took longer than {SECONDS} s"
+            problem = f"took longer than {self.seconds} s"
         except BaseException as error:
             problem = f"{type(error).__name__}: {str(error)[:200]}"
         finally:
@@ -108,8 +109,8 @@ class Guard:
 
 
 @contextlib.contextmanager
-def limits() -> Iterator[None]:
-    """A limit on memory, and a clock that interrupts."""
+def limits(megabytes: int = MEGABYTES) -> Iterator[None]:
+    """A limit on memory, beyond what the process has, and a clock that interrupts."""
 
     def interrupt(*_: object) -> None:
         raise TooLong
@@ -118,7 +119,7 @@ def limits() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as stream:
         used = int(stream.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEGABYTES * 2**20, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 2**20, before[1]))
     try:
         yield
     finally:

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from trust.audit import Violation, audit
-from trust.cases import draw_case
-from trust.large import check_large_table, fitted_case, temporary_folder
+from trust.cases import draw_case, stopped_case
+from trust.large import check_large_table, temporary_folder
 from trust.replay import remembered
 
 SEED = 2024
@@ -23,36 +23,39 @@ TABLES = 8  # of a case: every two of them differ in one row
 
 def run(wanted: int, family: str) -> dict[str, Any]:
     chance, start = Random(f"{SEED} {family}"), time.perf_counter()
-    pairs = cases = staged = 0
-    worst, violations = 0.0, []
+    pairs = cases = 0
+    worst: dict[str, float] = {}
+    violations: list[str] = []
     sources: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as name, remembered():
         folder = Path(name)
         while pairs < wanted:
             case = draw_case(chance, family, TABLES)
-            cases, staged = cases + 1, staged + (case.stages > 1)
+            cases += 1
             sources["command line" if case.command_line else case.source] += 1
-            found, share = _audited(case, folder, violations)
-            pairs, worst = pairs + found, max(worst, share)
+            kinds[case.method + " from a hash" * case.hashed + " of a known survey" * case.again] += 1
+            found, shares = _audited(case, folder, violations)
+            pairs += found
+            worst |= {name: max(share, worst.get(name, share)) for name, share in shares.items()}
             if cases % 50 == 0:
                 print(f"{family}: {pairs} pairs, {len(violations)} violations", flush=True)
-        fitted = 0
-        for stages in (2, 3):
-            found, share = _audited(fitted_case(family, stages, TABLES, seed=stages), folder, violations, fits=True)
-            fitted, worst = fitted + found, max(worst, share)
+        for _ in range(round(wanted / 100)):
+            pairs += _audited(stopped_case(chance), folder, violations)[0]
+            kinds["stopped by the survey"] += 1
         large = sum(check_large_table(chance, family) for _ in range(5))
     return {
-        "seed": SEED, "pairs": pairs, "cases": cases, "staged_cases": staged, "pairs_with_real_fits": fitted,
-        "rows_of_large_tables": large, "largest_share_of_mu_squared": worst, "violations": violations,
-        "sources": dict(sources), "seconds": round(time.perf_counter() - start),
+        "seed": SEED, "pairs": pairs, "cases": cases,
+        "rows_of_large_tables": large, "largest_shares_of_mu_squared": worst, "violations": violations,
+        "sources": dict(sources), "kinds": dict(kinds), "seconds": round(time.perf_counter() - start),
     }  # fmt: skip
 
 
-def _audited(case: Any, folder: Path, violations: list[str], fits: bool = False) -> tuple[int, float]:
+def _audited(case: Any, folder: Path, violations: list[str]) -> tuple[int, dict[str, float]]:
     try:
-        found, share = audit(case, folder, fits)
-        return found, float(share)
+        found, shares = audit(case, folder)
+        return found, {name: float(share) for name, share in shares.items()}
     except Violation as violation:
         violations.append(f"{violation} in {case}"[:3000])
         print(violations[-1], flush=True)
-        return 0, 0.0
+        return 0, {}

@@ -1,7 +1,7 @@
 """Planted bugs. Each is a small mistake of the kind that privacy software has had; the audit must catch every one.
 
-A bug is a list of replacements. ``where`` says which of the audit's inputs can show it at all: any table, a release of
-several stages, a large table, or the real sampler.
+A bug is a list of replacements. ``where`` says which of the audit's inputs can show it at all: any case, one of looks
+from a hash, one with a survey of its own, one of moments, a large table, or the real sampler.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 from trust.audit import Violation, audit
-from trust.cases import FAMILIES, draw_case
+from trust.cases import FAMILIES, Case, draw_case
 from trust.large import check_large_table
 from trust.sampler import check_sampler
 
-MOST_CASES = 60
+MOST_CASES, TABLES = 60, 4
 
 Replacement = tuple[Any, str, Any]
 
@@ -68,8 +68,17 @@ def catch(bug: Bug, seed: int, folder: Path) -> Catch | None:
                 elif bug.where == "large":
                     check_large_table(chance, family)
                 else:
-                    audit(draw_case(chance, family, tables=4, staged=bug.where == "stages"), folder)
+                    audit(_fitting_case(bug.where, chance, family), folder)
             except Violation as violation:
                 said = str(violation).partition(": ")[2]
                 return Catch(bug.name, violation.check, number, said[:120])
     return None
+
+
+def _fitting_case(where: str, chance: random.Random, family: str) -> Case:
+    while True:
+        case = draw_case(chance, family, TABLES)
+        looks = case.method == "looks"
+        fits = {"looks": case.hashed, "survey": looks and not case.again, "moments": not looks}
+        if fits.get(where, True):
+            return case

@@ -2,14 +2,13 @@
 
 The noise is a stand-in. The first table of a case gets recorded noise of the right size. For each other table the
 noise is what makes the *same* release: the recorded output less that table's own sums. So everything that the release
-shows must be the same to the last byte, whatever the rows hold, also where later stages start from what earlier ones
-showed; and all that is left of the difference between two tables is how far the noise had to move.
+shows must be the same to the last byte, whatever the rows hold; and all that is left of the difference between two
+tables is how far the noise had to move.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import logging
@@ -30,18 +29,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 import dpglm
 from dpglm import formula as formula_module
-from dpglm.centring import Centring
-from dpglm.custodian import allocation, build, mechanism, stages
+from dpglm.custodian import allocation, by_looks, by_moments, charge, look_plan, mechanism
 from dpglm.custodian import ledger as ledger_module
 from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.noise import OperatingSystemNoise
-from dpglm.release_file import Release
+from dpglm.errors import SurveyError
+from dpglm.releases import Release
 from trust.cases import Case, Row
 from trust.sources import make_table
+from trust.viewpoints import hashed_viewpoints
 
 MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 IDENTITY = uuid.UUID(int=0x5EED)
@@ -89,7 +87,6 @@ class Recorder:
     def __init__(self, watch: Watch, book: Path | None, seed: int, outputs: list[tuple[int, ...]] | None, fail: int):
         self.watch, self.book, self.outputs, self.fail = watch, book, outputs, fail
         self.chance = Random(seed)
-        self.real_add_noise = build.add_noise
         self.needed: dict[float, list[int]] | None = None
         self.draws: list[tuple[float, tuple[int, ...]]] = []
 
@@ -105,15 +102,20 @@ class Recorder:
         self.draws.append((grid_stddev, tuple(noise)))
         return noise
 
-    def add_noise(self, values: Any, grid_stddevs: Any, source: Any) -> tuple[int, ...]:
-        number, self.draws = len(self.watch.noised), []
-        if self.outputs is not None and number < len(self.outputs):
-            self.needed = {}
-            for value, stddev, output in zip(values, grid_stddevs, self.outputs[number], strict=False):
-                self.needed.setdefault(stddev, []).append(int(output) - int(value))
-        output = self.real_add_noise(values, grid_stddevs, source)
-        self.watch.noised.append(Noised(tuple(values), tuple(grid_stddevs), tuple(self.draws), tuple(output)))
-        return output
+    def adding(self, real: Any) -> Any:
+        """``add_noise``, watched."""
+
+        def add_noise(values: Any, grid_stddevs: Any, source: Any) -> tuple[int, ...]:
+            number, self.draws = len(self.watch.noised), []
+            if self.outputs is not None and number < len(self.outputs):
+                self.needed = {}
+                for value, stddev, output in zip(values, grid_stddevs, self.outputs[number], strict=False):
+                    self.needed.setdefault(stddev, []).append(int(output) - int(value))
+            output = real(values, grid_stddevs, source)
+            self.watch.noised.append(Noised(tuple(values), tuple(grid_stddevs), tuple(self.draws), tuple(output)))
+            return tuple(output)
+
+        return add_noise
 
     def _committed(self) -> int | None:
         """How many entries another process would see in the ledger now."""
@@ -137,9 +139,14 @@ def observe(
     outputs: list[tuple[int, ...]] | None = None,
     fail: int = 0,
     count_calls: bool = False,
+    earlier: Release | None = None,
 ) -> Observation:
-    """Make the release of one table and note everything. ``book`` is an empty ledger, of which a copy is used."""
+    """Make the release of one table and note everything. ``book`` is an empty ledger, of which a copy is used.
+
+    ``earlier`` is a release whose survey is used again. A release that its survey stops is an error, and a file too.
+    """
     watch = Watch()
+    identity = IDENTITY if earlier is None else uuid.UUID(int=IDENTITY.int + 1)
     ledger = None
     if book is not None:
         ledger = folder / "book.ledger"
@@ -154,7 +161,8 @@ def observe(
     recorder = Recorder(watch, ledger, case.seed, outputs, fail)
     printed, logged, error, file = io.StringIO(), _Lines(), "", None
     with (
-        _stand_ins(watch, recorder), redirect_stdout(printed), redirect_stderr(printed), _all_logs(logged),
+        _stand_ins(watch, recorder, case.hashed, identity),
+        redirect_stdout(printed), redirect_stderr(printed), _all_logs(logged),
         warnings.catch_warnings(record=True) as warned, _counting(watch.calls if count_calls else None),
     ):  # fmt: skip
         warnings.simplefilter("always")
@@ -164,11 +172,13 @@ def observe(
             else:
                 made = dpglm.release(
                     table, case.formula, schema=dpglm.Schema.from_dict(case.schema), family=case.family,
-                    epsilon=case.epsilon, delta=case.delta, ledger=ledger, radius=case.radius,
-                    allocation=case.allocation, statistics=case.statistics, stages=case.stages,
+                    epsilon=case.epsilon, delta=case.delta, ledger=ledger, method=case.method, survey=earlier,
+                    radius=case.radius, allocation=case.allocation, statistics=case.statistics,
                     progress=lambda done, total: watch.events.append(("progress", done, total)),
                 )  # fmt: skip
                 file = made.to_json()
+        except SurveyError as raised:
+            error, file = f"SurveyError: {raised}", raised.release.to_json()
         except (Exception, SystemExit) as raised:
             error = "" if isinstance(raised, SystemExit) and not raised.code else f"{type(raised).__name__}: {raised}"
     if output.exists():
@@ -192,18 +202,17 @@ def observe(
 def _from_the_command_line(case: Case, table: Path, schema: Path, ledger: Path | None, output: Path) -> None:
     from dpglm.cli import main
 
-    radius = [] if case.radius is None else ["--radius", repr(case.radius)]
-    budget = ["--epsilon", repr(case.epsilon), "--delta", repr(case.delta), "--allocation", case.allocation, *radius]
+    budget = ["--epsilon", repr(case.epsilon), "--delta", repr(case.delta)]
     account = ["--no-ledger"] if ledger is None else ["--ledger", str(ledger)]
     main([
         "release", str(table), "--schema", str(schema), "--formula", case.formula, "--family", case.family, *budget,
-        *account, "--output", str(output), "--stages", str(case.stages),
+        *account, "--output", str(output),
     ])  # fmt: skip
 
 
 @contextmanager
-def _stand_ins(watch: Watch, recorder: Recorder) -> Iterator[None]:
-    """Recorded noise, a fixed identity and clock, and a note of every charge."""
+def _stand_ins(watch: Watch, recorder: Recorder, hashed: bool, identity: uuid.UUID) -> Iterator[None]:
+    """Recorded noise, a fixed identity and clock, and a note of every charge; viewpoints from a hash, if wanted."""
     spend, keep = Ledger.spend_stages, Ledger.keep
     count = iter(range(10**9))
 
@@ -219,40 +228,18 @@ def _stand_ins(watch: Watch, recorder: Recorder) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, value in (
             (OperatingSystemNoise, "draw", lambda _, stddev, size: recorder.draw(stddev, size)),
-            (build, "add_noise", recorder.add_noise),
-            (build, "uuid", SimpleNamespace(uuid4=lambda: IDENTITY)),
-            (build, "datetime", _FixedClock),
+            (by_looks, "add_noise", recorder.adding(by_looks.add_noise)),
+            (by_moments, "add_noise", recorder.adding(by_moments.add_noise)),
+            (charge, "uuid", SimpleNamespace(uuid4=lambda: identity)),
+            (charge, "datetime", _FixedClock),
             (ledger_module, "_now", lambda: f"moment {next(count)}"),
             (Ledger, "spend_stages", spending),
             (Ledger, "keep", keeping),
         ):
             stack.enter_context(patch.object(target, name, value))
+        if hashed:
+            stack.enter_context(hashed_viewpoints())
         yield
-
-
-@contextmanager
-def given_centrings() -> Iterator[None]:
-    """Later stages from centrings that a hash of what was released decides: as hard on the custodian, without fits."""
-    from dpglm.analyst import looks
-
-    with (
-        patch.object(looks, "first_looks", lambda releases: [None] * len(releases)),
-        patch.object(looks, "knowledge_of_first", lambda release, first: None),
-        patch.object(looks, "add_look", lambda release, known, stage: None),
-        patch.object(looks, "next_centring", centring_of_release),
-    ):
-        yield
-
-
-def centring_of_release(release: Release, *_: Any) -> Centring:
-    """A centring, ordinary or extreme, that depends on every released integer and on nothing else."""
-    released = json.dumps([[block.integers for block in stage.blocks] for stage in release.stages])
-    chance = np.random.default_rng(int.from_bytes(hashlib.sha256(released.encode()).digest()[:8], "big"))
-    size = len(release.design.coefficient_names)
-    centre = chance.normal(size=size + (release.design.offset is not None)) * 10 ** chance.uniform(-2, 2)
-    whitening = (3 * np.eye(size) + chance.normal(size=(size, size)) / 4) * 10 ** chance.uniform(-2, 2)
-    score, information, spread, clip = 10 ** chance.uniform([-1, -1, 0, 0], [1, 1, 0.7, 0.7])
-    return Centring(tuple(centre.tolist()), tuple(map(tuple, whitening.tolist())), score, information, spread, clip)
 
 
 @contextmanager
@@ -260,8 +247,8 @@ def remembered() -> Iterator[None]:
     """For long runs: what is computed from public facts alone is computed once a case, not once a table."""
     with contextlib.ExitStack() as stack:
         for module, name in (
-            (formula_module, "_parse"), (mechanism, "sensitivity"), (mechanism, "mu_of"), (stages, "mu_of"),
-            (stages, "centred_noise"), (build, "version"), (allocation, "_optimal"),
+            (formula_module, "_parse"), (mechanism, "sensitivity"), (mechanism, "mu_of"), (charge, "version"),
+            (look_plan, "mu_of"), (allocation, "_optimal"),
         ):  # fmt: skip
             stack.enter_context(patch.object(module, name, lru_cache(maxsize=64)(getattr(module, name))))
         yield
@@ -278,7 +265,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def _all_logs(handler: _Lines) -> Iterator[None]:
-    """Whatever dpglm or a library of the custodian's side logs, at any level (compilers of later stages excepted)."""
+    """Whatever dpglm or a library of the custodian's side logs, at any level."""
     root = logging.getLogger()
     level = root.level
     quiet = [logging.getLogger(name) for name in ("jax", "jax._src", "matplotlib")]
@@ -310,7 +297,7 @@ def _counting(calls: Counter[str] | None) -> Iterator[None]:
         if (
             event == "call"
             and "/dpglm/" in (name := frame.f_code.co_filename)
-            and not name.endswith(("tables.py", "files.py"))
+            and not name.endswith(("tables.py", "files.py", "objects.py"))
         ):
             with lock:
                 calls[f"{Path(name).stem}.{frame.f_code.co_name}"] += 1

@@ -1,7 +1,8 @@
-"""Good files to start from: releases of every family and of several stages, fits, schemas, formulas and ledgers."""
+"""Good files to start from: releases of every family, fits, schemas, formulas and ledgers."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import dpglm
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
 from dpglm.custodian.ledger import Ledger
-from dpglm.release_file import Release, _validator
+from dpglm.release_file import _validator
+from dpglm.releases import Release
 from dpglm.schema import Schema
-from trust.replay import given_centrings
 
 ROWS = 12
 SCHEMA: dict[str, Any] = {
@@ -59,21 +60,22 @@ def make_seeds(folder: Path) -> Seeds:
     book = Ledger.create(folder / "seed.ledger", schema.dataset, epsilon=9.0, delta=1e-5)
     empty = book.path.read_bytes()
 
-    def release(formula: str, family: str, stages: int = 1, ledger: Path | None = None) -> Release:
-        with given_centrings():
-            return dpglm.release(
-                table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, ledger=ledger, stages=stages,
-                allocation="equal",
-            )  # fmt: skip
+    def release(formula: str, family: str, ledger: Path | None = None, method: str = "moments") -> Release:
+        return dpglm.release(
+            table, formula, schema=schema, family=family, epsilon=1.0, delta=1e-6, ledger=ledger, method=method,
+            allocation="equal" if method == "moments" else "auto",
+        )  # fmt: skip
 
     releases = [
         release(FORMULAS[0], "logistic", ledger=book.path), release(FORMULAS[1], "poisson", ledger=book.path),
-        release(FORMULAS[2], "linear"), release(FORMULAS[0], "logistic", stages=3, ledger=book.path),
+        release(FORMULAS[2], "linear"), release(FORMULAS[0], "logistic", book.path, "looks"),
     ]  # fmt: skip
     fits = []
-    for number, made in enumerate((releases[0], releases[2])):
+    with warnings.catch_warnings(action="ignore"):  # so few rows tell a fit little
+        of_looks = dpglm.fit(releases[3], draws=10)
+    for number, fit in enumerate((_small_fit(releases[0]), _small_fit(releases[2]), of_looks)):
         path = folder / f"seed-{number}.fit.npz"
-        _small_fit(made).save(path)
+        fit.save(path)
         fits.append(path.read_bytes())
     toml = schema.to_toml().encode()
     return Seeds(

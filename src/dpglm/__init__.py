@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpglm.analyst.fit import fit, fit_many
-    from dpglm.analyst.prior_predictive import prior_predictive
+    from dpglm.analyst.fit_file import load_fit
     from dpglm.analyst.priors import NormalPrior, SphericalPrior
-    from dpglm.analyst.result import Fit, FitWarning, load_fit
+    from dpglm.analyst.result import Fit, FitWarning
     from dpglm.custodian.build import release
     from dpglm.custodian.check import check
     from dpglm.custodian.ledger import Ledger
-    from dpglm.errors import BudgetError, DpglmError, FileError, InputError
-    from dpglm.release_file import Release, load_release
+    from dpglm.errors import BudgetError, DpglmError, FileError, InputError, SurveyError
+    from dpglm.paper.prior_predictive import prior_predictive
+    from dpglm.release_file import load_release
+    from dpglm.releases import Release
     from dpglm.report.html import report
     from dpglm.report.plots import plot_effect, plot_forest, plot_posterior, plot_privacy
     from dpglm.schema import Schema
@@ -38,9 +40,9 @@ _HOME = {
     "SphericalPrior": "dpglm.analyst.priors",
     "fit": "dpglm.analyst.fit",
     "fit_many": "dpglm.analyst.fit",
-    "load_fit": "dpglm.analyst.result",
+    "load_fit": "dpglm.analyst.fit_file",
     "plan": "dpglm.custodian.plan",
-    "prior_predictive": "dpglm.analyst.prior_predictive",
+    "prior_predictive": "dpglm.paper.prior_predictive",
     "release": "dpglm.custodian.build",
     "check": "dpglm.custodian.check",
     "Ledger": "dpglm.custodian.ledger",
@@ -48,7 +50,8 @@ _HOME = {
     "DpglmError": "dpglm.errors",
     "FileError": "dpglm.errors",
     "InputError": "dpglm.errors",
-    "Release": "dpglm.release_file",
+    "SurveyError": "dpglm.errors",
+    "Release": "dpglm.releases",
     "load_release": "dpglm.release_file",
     "plot_effect": "dpglm.report.plots",
     "plot_forest": "dpglm.report.plots",
@@ -69,6 +72,7 @@ __all__ = [
     "Release",
     "Schema",
     "SphericalPrior",
+    "SurveyError",
     "check",
     "fit",
     "fit_many",

@@ -2,7 +2,7 @@
 
 A block is stored as plain monomials, in the order of ``itertools.combinations_with_replacement``. In *isometric*
 coordinates each monomial is multiplied by the square root of its multinomial coefficient, and then inner
-products are a kernel (model of the sensitivity, docs/method.md section 2)::
+products are a kernel (model of the sensitivity, docs/moments.md section 2)::
 
     <phi(x, y), phi(x', y')> = (y y')^q <x, x'>^k
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
@@ -22,6 +23,7 @@ from dpglm.errors import InputError
 
 LARGEST_DEGREE = 6
 LARGEST_Y_POWER = 2
+MOST_MONOMIALS = 100_000  # of all blocks of a look together; a file may hold as many of one
 
 
 @dataclass(frozen=True, order=True)
@@ -63,6 +65,7 @@ class BlockShape:
         return _multiplicities(dimension, self.degree)
 
     def size(self, dimension: int) -> int:
+        """How many monomials there are, without making any."""
         return math.comb(dimension + self.degree - 1, self.degree)
 
     def features(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -84,6 +87,16 @@ def check_blocks(pairs: object) -> tuple[BlockShape, ...]:
     if not shapes or len(set(shapes)) != len(shapes):
         raise InputError("statistics", pairs, "must name at least one block, and none twice", "correct the list")
     return shapes
+
+
+def refuse_many_monomials(blocks: Sequence[BlockShape], dimension: int) -> None:
+    """Before any is made: a block of degree 6 has 10^10 over 150 columns."""
+    number = sum(block.size(dimension) for block in blocks)
+    if number > MOST_MONOMIALS:
+        rule = f"the blocks have {number:,} monomials of {dimension} columns, at most {MOST_MONOMIALS:,} are allowed"
+        raise InputError(
+            "statistics", [(b.y_power, b.degree) for b in blocks], rule, "use smaller degrees or fewer terms"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +49,7 @@ def ledger_init(
 
 @ledger_app.command("show")
 def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
-    """Show the cap, what is spent and every entry.
+    """Show the cap, what is spent and every release; the single entries with --json.
 
     \b
     Examples:
@@ -64,10 +66,14 @@ def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
         typer.echo(json.dumps({**ledger.summary().to_dict(), "entries": listed}))
         return
     typer.echo(str(ledger.summary()))
-    for entry in entries:
-        kept = "kept" if entry.has_release else "not finished"
-        what = ", ".join(f"{key} {value}" for key, value in entry.description.items())
-        typer.echo(f"{entry.number:>4}  {entry.time}  {entry.release_id}  {kept}  costs mu {entry.mu:.4g}  {what}")
+    for identity, group in groupby(entries, key=lambda entry: entry.release_id):
+        own = list(group)
+        numbers = f"{own[0].number}" if len(own) == 1 else f"{own[0].number}-{own[-1].number}"
+        kept = "kept" if own[-1].has_release else "not finished"
+        what = ", ".join(f"{key} {value}" for key, value in own[0].description.items() if key != "part")
+        parts = ", ".join(str(entry.description["part"]) for entry in own if "part" in entry.description)
+        mu = math.hypot(*(entry.mu for entry in own))
+        typer.echo(f"{numbers:>6}  {own[0].time}  {identity}  {kept}  costs mu {mu:.4g}  {what} ({parts})")
 
 
 @ledger_app.command("verify")

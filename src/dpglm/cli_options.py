@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from dpglm.terminal import expect
+
+STOPPED = 130  # exit code of Ctrl-C
 
 
 def among(*values: str) -> Callable[[str], list[str]]:
@@ -36,6 +39,12 @@ SchemaOption = Annotated[Path, typer.Option("--schema", help="The schema file (T
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and JSON, if asked).")]
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        help="looks, or moments for the paper's single release of moments.", autocompletion=among("looks", "moments")
+    ),
+]
 ProbOption = Annotated[float, typer.Option(help="Probability of the intervals.")]
 
 
@@ -59,3 +68,9 @@ def say(text: str, quiet: bool) -> None:
     """Print a result, unless nothing but errors is wanted."""
     if not quiet:
         typer.echo(text)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End the command with one line on standard error."""
+    sys.stderr.write(" ".join(message.split("\n")) + "\n")
+    sys.exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _LONGEST_VALUE = 200
 _LONGEST_PART = 300
 
@@ -28,6 +30,24 @@ class InputError(DpglmError, ValueError):
 
 class BudgetError(InputError):
     """A release that the ledger refuses: it would exceed the cap, or the ledger is another dataset's."""
+
+
+class SurveyError(InputError):
+    """A survey says that a column cannot be used: the release stops, and only the survey is spent.
+
+    ``release`` holds the survey. Passed as ``survey=`` it lets a release go on all the same.
+    """
+
+    def __init__(self, release: Any) -> None:
+        self.release = release
+        record = release.survey_record
+        problems = "; ".join(record.survey.problems)
+        spent = f"only the survey was spent ({(record.mu / release.privacy.mu) ** 2:.0%} of the budget, as mu squared)"
+        remedy = f"{spent}; correct the schema or the formula, or pass this survey to release all the same"
+        super().__init__("survey", release.id, f"says that {problems}", remedy)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.release,)
 
 
 class FileError(InputError):

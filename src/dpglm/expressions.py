@@ -23,6 +23,7 @@ from dpglm.schema import Schema
 
 FUNCTIONS = ("I", "log", "sqrt", "exp")
 LARGEST_POWER = 8
+_LONGEST_EXPRESSION = 1_000  # characters; a formula may hold it in every term
 _LARGEST_VALUE = 1e150
 _SMALLEST_SPREAD = 1e-290  # far above where quotients lose digits
 _DEEPEST = 40
@@ -74,6 +75,9 @@ class Expression:
 
 def parse_expression(text: str, schema: Schema) -> Expression:
     """Parse one factor of a formula; every error is known before any row is read."""
+    if len(text) > _LONGEST_EXPRESSION:
+        rule = f"is longer than {_LONGEST_EXPRESSION:,} characters"
+        raise InputError("formula", text, rule, "compute the column before the release")
     source, names = without_backticks(text)
     if unicodedata.normalize("NFKC", source) != source:  # Python would read other letters
         rule = "holds letters that are written in several ways"
@@ -100,9 +104,9 @@ def parse_expression(text: str, schema: Schema) -> Expression:
 
 def without_backticks(text: str) -> tuple[str, dict[str, str]]:
     """`odd name` -> an identifier that the text does not hold, so that Python can parse it, and which name it is."""
-    prefix = "quoted_column_"
-    while prefix in text:
-        prefix = f"_{prefix}"
+    number = 0  # so that the prefix stays short, whatever the text holds
+    while (prefix := f"quoted_{number}_column_") in text:
+        number += 1
     names, source = {}, ""
     for position, part in enumerate(text.split("`")):
         if position % 2:

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy.typing as npt
 
 from dpglm.errors import InputError
 from dpglm.expressions import FUNCTIONS, Expression, parse_expression, without_backticks
-from dpglm.families import LARGEST_COUNT, Family, family_named
+from dpglm.families import Family, family_named
 from dpglm.schema import Column, Schema
 
 _LONGEST_FORMULA = 10_000
+_MOST_STEPS = 200_000  # factors written while multiplying out; a formula of 150 columns needs some 30,000
 _MOST_FACTORS = 4
 MOST_COLUMNS = 150
 
@@ -33,6 +35,7 @@ _FACTOR = r"[A-Za-z_]\w*(?:\([A-Za-z_]\w*\))?"  # "a" or "log(a)"
 _SUM = re.compile(rf"\s*(0\s*\+)?\s*({_FACTOR}(?:\s*\+\s*{_FACTOR})*)\s*(-\s*1\s*)?", re.ASCII)
 _CALL_OF_A_VALUE = re.compile(r"[])}'\"]\s*\(")  # "f(x)(y)"
 
+_Size = tuple[int, int]  # how many terms, and how many factors they have together
 Key = tuple[str, int]  # (expression text, 0) or (column name, level position + 1)
 
 
@@ -113,6 +116,7 @@ class Design:
     intercept: bool
     terms: tuple[Term, ...]
     offset: DesignColumn | None
+    limit: float = 1.0  # of a coded factor, and of a product of some
 
     @property
     def columns(self) -> tuple[DesignColumn, ...]:
@@ -136,7 +140,8 @@ class Design:
     @property
     def response_range(self) -> tuple[float, float]:
         """Range of the outcome in the coding used for the blocks."""
-        return self.outcome.range
+        low, high = self.outcome.range
+        return (max(low, -self.limit), min(high, self.limit)) if self.family.coding == "scaled" else (low, high)
 
     @property
     def coefficient_names(self) -> tuple[str, ...]:
@@ -151,18 +156,25 @@ class Design:
         names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
         return tuple(self.schema.columns[name] for name in names)
 
+    @property
+    def spread_unit(self) -> float:
+        """What a residual variance in the coding is in the user's units."""
+        return self.outcome.scale**2 if self.family.coding == "scaled" else 1.0
+
     def predictors(self, values: Mapping[str, npt.NDArray[np.float64]], num_rows: int) -> npt.NDArray[np.float64]:
-        """The columns of x, (dimension, rows), inside [-1, 1], from declared numbers and positions of levels."""
+        """The columns of x, (dimension, rows), inside the limit, from declared numbers and positions of levels."""
         x = np.empty((self.dimension, num_rows))
         coded: dict[Factor, npt.NDArray[np.float64]] = {}
         for position, column in enumerate(self.columns):
             for factor in column.factors:
                 if factor not in coded:
                     # Not np.clip: whatever a value is, what leaves here lies in the box, and nothing is NaN.
-                    coded[factor] = np.fmin(np.fmax(factor.evaluate(values), -1.0), 1.0)
+                    coded[factor] = np.fmin(np.fmax(factor.evaluate(values), -self.limit), self.limit)
             x[position] = coded[column.factors[0]]
             for factor in column.factors[1:]:
                 x[position] *= coded[factor]
+                if self.limit > 1:
+                    np.clip(x[position], -self.limit, self.limit, out=x[position])
         return x
 
     def to_original_units(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -207,6 +219,7 @@ def build_design(formula: object, schema: Schema, family: object) -> Design:
     offset = _offset(offsets, formula, schema, intercept)
     if not raw_terms:
         raise InputError("formula", formula, "needs at least one predictor", "write for example y ~ a")
+    _refuse_many_columns(formula, len(raw_terms))  # every term adds one at least
     coded = _coded_terms(raw_terms, schema, intercept)
     design = Design(formula, chosen, schema, outcome, intercept, coded, offset)
     _check_design(design)
@@ -230,7 +243,7 @@ def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:
 
 def _factors(formula: str, side: str, names: Mapping[str, str], intercept: bool) -> list[tuple[str, ...]]:
     """The terms of one side, each as the texts of its factors."""
-    if plain := _SUM.fullmatch(side):  # as nearly all are: to import formulaic takes half a second
+    if plain := _SUM.fullmatch(side.strip()):  # as nearly all are: to import formulaic takes half a second
         zero, summands, minus_one = plain.groups()
         texts = dict.fromkeys(_with_backticks(text.strip(), names) for text in summands.split("+"))
         return [*([()] if intercept and not (zero or minus_one) else []), *((text,) for text in texts)]
@@ -257,14 +270,18 @@ def _factors(formula: str, side: str, names: Mapping[str, str], intercept: bool)
 
 
 def _refuse_many_products(formula: str, tree: Any) -> None:
-    """Stop before formulaic multiplies out what nobody can want: (a + b + c)**20 has billions of products."""
+    """Stop before formulaic multiplies out what nobody can want: (a + b + c)**20 has billions of products.
+
+    Every step writes all terms of its result, so a long chain of short steps is too much as well.
+    """
     nodes = [tree]
     for node in nodes:  # grows: parents before their arguments
         nodes.extend(getattr(node, "args", ()))
-    number: dict[int, int] = {}
+    sizes: dict[int, _Size] = {}
+    steps = 0
     for node in reversed(nodes):
         symbol, arguments = getattr(getattr(node, "operator", None), "symbol", ""), list(getattr(node, "args", ()))
-        counts = [number[id(argument)] for argument in arguments]
+        given = [sizes[id(argument)] for argument in arguments]
         if symbol == ".":
             raise InputError("formula", formula, "'.' would look at the table to decide", "name the columns")
         if symbol in ("**", "^"):
@@ -272,12 +289,28 @@ def _refuse_many_products(formula: str, tree: Any) -> None:
             if power not in map(str, range(1, _MOST_FACTORS + 1)):
                 rule = f"powers of terms must be 1 to {_MOST_FACTORS}"
                 raise InputError("formula", formula, rule, "write I(a**2) for the square of a column")
-            number[id(node)] = counts[0] ** int(power)
+            size = reduce(_product_size, [given[0]] * int(power))
+        elif symbol in ("*", ":", "/", "in") and len(given) == 2:
+            left, right = given
+            parents, nested = (right, left) if symbol == "in" else (left, right)
+            # a / b is a and, with all factors of a in one product, b.
+            multiplied = _product_size((1, parents[1]) if symbol in ("/", "in") else parents, nested)
+            added = {"*": [parents, nested], ":": []}.get(symbol, [parents])
+            size = _sum_size([*added, multiplied])
         else:
-            multiplied = math.prod(counts) if symbol in ("*", ":") else 0
-            number[id(node)] = (sum(counts) if symbol != ":" else 0) + multiplied or 1
-        if number[id(node)] > _LONGEST_FORMULA:
+            size = _sum_size(given) if given else (1, 1)
+        sizes[id(node)] = size
+        steps += sum(size)
+        if steps > _MOST_STEPS:
             raise InputError("formula", formula, "multiplies out to too many terms", "use fewer interactions")
+
+
+def _product_size(left: _Size, right: _Size) -> _Size:
+    return left[0] * right[0], left[1] * right[0] + right[1] * left[0]
+
+
+def _sum_size(parts: list[_Size]) -> _Size:
+    return sum(terms for terms, _ in parts), sum(factors for _, factors in parts)
 
 
 def _with_backticks(text: str, names: Mapping[str, str]) -> str:
@@ -305,9 +338,6 @@ def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Fact
         return Factor(column, 1, 0.5, 0.5)
     expression = _expression(text, schema)
     if family.coding == "count":
-        if column is not None and column.upper > LARGEST_COUNT:
-            rule = f"is a count with an upper bound of {column.upper:,.0f}, at most {LARGEST_COUNT:,} can be fitted"
-            raise InputError("outcome", text, rule, "declare a smaller one: larger counts are clamped to it")
         return Factor(expression, 0, 0.0, 1.0)
     return _numeric_factor(expression, centred=intercept)
 
@@ -325,6 +355,7 @@ def _coded_terms(raw_terms: list[tuple[str, ...]], schema: Schema, intercept: bo
         if frozenset(factors) in covered:
             raise InputError("formula", ":".join(factors), "appears twice", "remove one of them")
         uncoded += _added(factors, schema, covered)
+        _refuse_many_columns(":".join(factors), sum(len(columns) for _, columns in uncoded))
     held = {frozenset(factor.key for factor in column) for _, columns in uncoded for column in columns}
     if intercept:
         held.add(frozenset())
@@ -347,6 +378,8 @@ def _added(factors: tuple[str, ...], schema: Schema, covered: set[frozenset[str]
 
     def columns(all_levels: dict[str, bool]) -> tuple[str, list[Any]]:
         chosen = [text for text in factors if text in all_levels]
+        number = math.prod(_number_of_columns(text, schema, all_levels[text]) for text in chosen)
+        _refuse_many_columns(":".join(factors), number - 1)  # the first may be dropped
         return ":".join(chosen), list(product(*(_alternatives(text, schema, all_levels[text]) for text in chosen)))
 
     if new == choices[1:] and new:
@@ -370,6 +403,18 @@ def _alternatives(text: str, schema: Schema, full: bool) -> list[Factor]:
     if column is None or not column.has_levels:
         return [_numeric_factor(_expression(text, schema), centred=False)]
     return [Factor(column, level, 0.0, 1.0) for level in range(0 if full else 1, len(column.levels))]
+
+
+def _number_of_columns(text: str, schema: Schema, full: bool) -> int:
+    """How many ``_alternatives`` there are."""
+    column = _named(text, schema)
+    return 1 if column is None or not column.has_levels else len(column.levels) - (not full)
+
+
+def _refuse_many_columns(term: str, number: int) -> None:
+    """Before they are built: four factors of a thousand levels each would fill any memory."""
+    if number > MOST_COLUMNS:
+        raise InputError("formula", term, f"gives more than {MOST_COLUMNS} columns", "use fewer terms, or fewer levels")
 
 
 def _design_column(factors: tuple[Factor, ...], held: set[frozenset[Key]]) -> DesignColumn:
@@ -432,18 +477,19 @@ def _check_design(design: Design) -> None:
     used = {name for column in design.columns for factor in column.factors for name in factor.column_names}
     for name in sorted(used.intersection(design.outcome.column_names)):
         raise InputError("outcome", name, "is also among the predictors", "remove it from one side")
-    keys = [column.keys for column in design.columns]
-    for position, column in enumerate(design.columns):
-        if column.keys in keys[:position]:
+    _refuse_many_columns(design.formula, design.dimension)
+    keys: set[frozenset[Key]] = set()
+    for column in design.columns:
+        if column.keys in keys:
             raise InputError("formula", column.name, "appears twice", "remove one of them")
-    names = design.coefficient_names
-    for position, name in enumerate(names):
-        if name in names[:position]:
+        keys.add(column.keys)
+    names: set[str] = set()
+    for name in design.coefficient_names:
+        if name in names:
             raise InputError(
                 "formula", name, "would be the name of two coefficients", "rename the column in the schema"
             )
-    if design.dimension > MOST_COLUMNS:
-        raise InputError("formula", design.dimension, f"gives more than {MOST_COLUMNS} columns", "use fewer terms")
+        names.add(name)
 
 
 def _subsets(factors: tuple[Factor, ...] | list[Factor]) -> Iterator[tuple[Factor, ...]]:

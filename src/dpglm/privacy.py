@@ -46,7 +46,7 @@ class Privacy:
 
         ``stages`` are the parts, each with its mu, smallest noise in grid units and number of coordinates. One
         stage needs the bound on discreteness at this epsilon alone (docs/privacy.md, "Discrete noise"); several, chosen
-        one after the other, need it at every epsilon that the others may leave (docs/stages_privacy.md).
+        one after the other, need it at every epsilon that the others may leave (docs/looks_privacy.md).
         """
         if len(stages) == 1:
             ((_, smallest, coordinates),) = stages
@@ -199,7 +199,7 @@ def discreteness(mu: float, epsilon: float, smallest_grid_noise: float, coordina
 def staged_discreteness(mu: float, epsilon: float, stages: Sequence[tuple[float, float, int]]) -> float:
     """Upper bound on what integer noise adds to delta over stages chosen one after the other, ``mu`` in all.
 
-    A stage of (mu_k, m_k, coordinates) adds at most, for any t >= 0 (docs/stages_privacy.md, "Discrete noise"),
+    A stage of (mu_k, m_k, coordinates) adds at most, for any t >= 0 (docs/looks_privacy.md, "Composition"),
 
         (2 + phi(1) + (5 + t) mu_k phi(0) + mu_k^2) / (6 m_k^2) * exp(-t epsilon + t (t + 1) mu^2 / 2).
 

@@ -1,6 +1,4 @@
-"""The release: the only thing that crosses from custodian to analyst. Frozen dataclasses, and their JSON file.
-
-Nothing in it depends on the rows except the noisy integers. Reading checks the version, the published JSON Schema, the
+"""The release's JSON file. Reading checks the version, the published JSON Schema, the
 checksum, and that the stated coding is the one that the formula and the declared columns give.
 """
 
@@ -13,152 +11,41 @@ import math
 import os
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dpglm.blocks import BlockShape
-from dpglm.centring import CENTRED_BLOCKS, Centring
+from dpglm.blocks import BlockShape, refuse_many_monomials
 from dpglm.errors import FileError, InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
+from dpglm.looks.coding import LARGEST, look_grid, standard_design
+from dpglm.looks.survey import Place, Question, Survey, SurveyRecord, subjects
+from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
+from dpglm.releases import Block, LedgerFact, Release, Stage
 from dpglm.schema import NEIGHBOURING_RELATION, Schema
-from dpglm.statement import CAVEATS, plain_statement
+from dpglm.statement import CAVEATS
 
-SCHEMA_VERSION = 2  # what is read; a release of one stage is written as version 1, which older versions read too
+SCHEMA_VERSION = 3  # what is read; releases of moments are written as version 1, which older versions read too
+STAGED_VERSION = 2  # releases in stages, which an earlier version made
 FORMAT = "dpglm-release"
 ACCOUNTANT = "Gaussian differential privacy: mu^2 adds up over releases of a table; analytic (epsilon, delta) of mu"
 MECHANISM = "discrete Gaussian noise (OpenDP) on exact integer sums of fixed-point rows"
-_LARGEST_FILE = 2**28
+_LARGEST_FILE = 2**24  # a look of 150 columns takes about one million characters
 _SQLITE = b"SQLite format 3\0"  # how a ledger begins
 
 
-@dataclass(frozen=True)
-class Block:
-    """One released block: y^y_power times the monomials of this degree, in ``BlockShape.monomials`` order.
-
-    ``integers`` are what was released. ``values`` are the same in data units, plain monomials. ``noise_stddev`` is the
-    noise in isometric coordinates and data units; a monomial of multinomial coefficient c has noise_stddev / sqrt(c).
-    """
-
-    y_power: int
-    degree: int
-    integers: tuple[int, ...]
-    unit: float
-    noise_stddev: float
-    grid_stddevs: tuple[float, ...]
-    multiplicities: tuple[int, ...]
-
-    @property
-    def shape(self) -> BlockShape:
-        return BlockShape(self.y_power, self.degree)
-
-    @property
-    def values(self) -> npt.NDArray[np.float64]:
-        return np.array([float(integer) for integer in self.integers]) * self.unit
-
-    @property
-    def isometric_values(self) -> npt.NDArray[np.float64]:
-        """The values times the square roots of their multinomial coefficients: isotropic noise ``noise_stddev``."""
-        return self.values * np.sqrt(np.array(self.multiplicities, dtype=np.float64))
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One look at the table; ``mu`` is what it cost.
-
-    The first takes the paper's "moments". Later ones are "centred": their blocks are the sums of the score, of the
-    information and of the score's square (y_power is the power of the residual), and ``centring`` says from where.
-    """
-
-    kind: str
-    allocation: str
-    mu: float
-    blocks: tuple[Block, ...]
-    centring: Centring | None = None
-
-
-@dataclass(frozen=True)
-class LedgerFact:
-    """What the ledger said when this release was entered: its number, and what the dataset had spent in all."""
-
-    entry: int
-    spent_mu: float
-    spent_epsilon: float
-    cap_epsilon: float
-    cap_delta: float
-
-
-@dataclass(frozen=True)
-class Release:
-    """A table as an analyst may see it."""
-
-    id: str
-    time: str
-    versions: dict[str, str]
-    design: Design
-    radius: float
-    grid: Grid
-    stages: tuple[Stage, ...]
-    privacy: Privacy
-    ledger: LedgerFact | None
-    private: bool
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        return self.stages[0].blocks
-
-    @property
-    def num_rows(self) -> int:
-        return self.design.schema.dataset.rows
-
-    @property
-    def response_range(self) -> tuple[float, float]:
-        return self.design.response_range
-
-    @property
-    def formula(self) -> str:
-        return self.design.formula
-
-    @property
-    def family(self) -> str:
-        return self.design.family.name
-
-    @property
-    def dataset_id(self) -> str:
-        return self.design.schema.dataset.id
-
-    @property
-    def statement(self) -> str:
-        """The guarantee in plain words, for the custodian and the reader of results."""
-        dataset, fact = self.design.schema.dataset, self.ledger
-        ledger = None if fact is None else (fact.entry, fact.spent_epsilon, fact.cap_epsilon, fact.cap_delta)
-        return plain_statement(
-            dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private, len(self.stages)
-        )
-
-    def to_json(self) -> str:
-        """The file's text."""
-        data = _to_dict(self)
-        data["checksum"] = _checksum(data)
-        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-    def save(self, path: str | Path) -> None:
-        """Write the file: all of it or nothing, durably."""
-        write_atomically(as_path("output", path), self.to_json().encode())
-
-    def __repr__(self) -> str:
-        return (
-            f"Release({self.formula!r}, family={self.family!r}, rows={self.num_rows}, "
-            f"epsilon={self.privacy.epsilon:g}, delta={self.privacy.delta:g}, id={self.id!r})"
-        )
+def release_text(release: Release) -> str:
+    """The file's text."""
+    data = _to_dict(release)
+    data["checksum"] = _checksum(data)
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_release(path: str | Path) -> Release:
@@ -193,6 +80,8 @@ def read_release(text: str, name: str = "text") -> Release:
     version = data.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise wrong(f"has schema version {version}, this dpglm reads up to {SCHEMA_VERSION}", "update dpglm")
+    if version == STAGED_VERSION:
+        raise wrong("was made in stages by an earlier version", "release again")
     try:
         problem = _schema_problem(data)
         if problem:
@@ -256,7 +145,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
     design, dataset, privacy = release.design, release.design.schema.dataset, release.privacy
     return {
         "format": FORMAT,
-        "schema_version": 1 if len(release.stages) == 1 else SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSION if release.survey_record else 1,
         "release_id": release.id,
         "publication_time": release.time,
         "versions": release.versions,
@@ -285,6 +174,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
             "response_exponent": release.grid.response_exponent,
             "rounding": ROUNDING_RULE,
         },
+        **({} if release.survey_record is None else {"survey": _survey_dict(release.survey_record)}),
         "stages": [_stage_dict(stage) for stage in release.stages],
         "privacy_loss": {
             "privacy_unit": dataset.unit,
@@ -310,12 +200,12 @@ def _to_dict(release: Release) -> dict[str, Any]:
 
 
 def _stage_dict(stage: Stage) -> dict[str, Any]:
-    centring = {} if stage.centring is None else {"centring": asdict(stage.centring)}
+    viewpoint = {} if stage.viewpoint is None else {"viewpoint": asdict(stage.viewpoint)}
     return {
         "kind": stage.kind,
         "allocation": stage.allocation,
         "mu": stage.mu,
-        **centring,
+        **viewpoint,
         "blocks": [
             {
                 "y_power": block.y_power,
@@ -331,6 +221,71 @@ def _stage_dict(stage: Stage) -> dict[str, Any]:
             for block in stage.blocks
         ],
     }
+
+
+def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
+    survey, design = record.survey, record.design
+    return {
+        "release_id": record.release_id,
+        "formula": design.formula,
+        "family": design.family.name,
+        "declared_columns": {column.name: column.to_dict() for column in design.table_columns},
+        "mu": record.mu,
+        "noise_stddev": record.stddev,
+        "questions": [
+            {
+                "subject": question.subject,
+                "ranges": [list(each) for each in question.ranges],
+                "squared_change": question.squared_change,
+                "sharper": question.sharper,
+                "values": [str(integer) for integer in integers],
+            }
+            for question, integers in record.asked
+        ],
+        "columns": [
+            {
+                "name": subject.name,
+                **asdict(place),
+                "shares": list(place.shares),
+            }
+            for subject, place in zip(survey.subjects, survey.places, strict=True)
+        ],
+        "missing": list(survey.missing),
+        "complete": survey.complete,
+        "missing_noise_stddev": survey.stddev,
+        "problems": list(survey.problems),
+    }
+
+
+def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
+    """A stated survey; its columns must be those of its formula."""
+    schema = Schema.from_dict({"dataset": dataset, "columns": data["declared_columns"]})
+    design = build_design(data["formula"], schema, data["family"])
+    about = subjects(design)
+    if [subject.name for subject in about] != [column["name"] for column in data["columns"]]:
+        raise InputError("survey", data["formula"], "its columns are not its formula's", "ask again")
+    places = []
+    for subject, stated in zip(about, data["columns"], strict=True):
+        shares = tuple(map(float, stated["shares"]))
+        if len(shares) != (0 if subject.is_numeric else subject.cells):
+            raise InputError("survey", subject.name, "has another number of levels", "ask again")
+        centre, scale, stddev = (float(stated[part]) for part in ("centre", "scale", "stddev"))
+        places.append(Place(centre, scale, shares, stddev, stated["varies"], stated["seen"]))
+    if len(data["missing"]) != len(design.table_columns):
+        raise InputError("survey", len(data["missing"]), "needs one number of missing cells a column", "ask again")
+    asked = []
+    for each in data["questions"]:
+        ranges = tuple((int(first), int(last)) for first, last in each["ranges"])
+        integers = tuple(int(value) for value in each["values"])
+        if len(ranges) != len(integers) or not (each["subject"] is None or each["subject"] < len(about)):
+            raise InputError("survey", each["subject"], "has a question without its answer", "ask again")
+        asked.append((Question(each["subject"], ranges, each["squared_change"], float(each["sharper"])), integers))
+    survey = Survey(
+        about, tuple(places), tuple(map(float, data["missing"])), float(data["complete"]),
+        float(data["missing_noise_stddev"]), tuple(data["problems"]),
+    )  # fmt: skip
+    mu, stddev = float(data["mu"]), float(data["noise_stddev"])
+    return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
 
 def _column_dict(column: Any) -> dict[str, Any]:
@@ -351,6 +306,16 @@ def _from_dict(data: dict[str, Any]) -> Release:
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
     design = build_design(regression["formula"], schema, regression["family"])
     grid = Grid(data["grid"]["exponent"], data["grid"]["response_exponent"])
+    record = _survey(data["survey"], dataset) if "survey" in data else None
+    if (record is None) != (data["schema_version"] == 1):
+        raise InputError("survey", data["schema_version"], "belongs to releases by looks", "ask again")
+    kinds = [stage["kind"] for stage in data["stages"]]
+    if kinds != (["moments"] if record is None else ["look"] * len(kinds)):
+        raise InputError("stages", kinds, "are not those of one method", "ask again")
+    if record is not None:
+        design = standard_design(design, record.survey_of(design))
+        if grid != look_grid(design):
+            raise InputError("grid", grid, "is not that of looks", "ask again")
     parameters = loss["privacy_parameters"]
     release = Release(
         id=data["release_id"],
@@ -363,13 +328,14 @@ def _from_dict(data: dict[str, Any]) -> Release:
         privacy=Privacy(**{key: parameters[key] for key in ("epsilon", "delta", "mu", "rho")}),
         ledger=None if data["ledger"] is None else LedgerFact(**data["ledger"]),
         private=data["private"],
+        survey_record=record,
     )
     # The stated coding must be what the formula and the declared columns give; texts may be another version's.
     again = _to_dict(release)
     if _canonical(again["regression"]) != _canonical(regression):
         raise InputError("regression", design.formula, "its stated coding is not the formula's", "ask again")
-    for key in ("schema_version", "dataset", "stages", "ledger"):
-        if _canonical(again[key]) != _canonical(data[key]):
+    for key in ("schema_version", "dataset", "survey", "stages", "ledger"):
+        if key in data and _canonical(again[key]) != _canonical(data[key]):
             raise InputError(key, "(content)", "is not written as dpglm writes it", "ask again")
     _check_numbers(release)
     return release
@@ -377,7 +343,8 @@ def _from_dict(data: dict[str, Any]) -> Release:
 
 def _check_numbers(release: Release) -> None:
     """Numbers that follow from each other must do so: noise in its two units, the parts of the guarantee, the ball."""
-    privacy, squared_norm = release.privacy, release.design.largest_squared_norm
+    privacy, looks = release.privacy, release.survey_record is not None
+    squared_norm = LARGEST**2 * release.design.dimension if looks else release.design.largest_squared_norm
     if not isinstance(release.grid.exponent, int) or not isinstance(release.grid.response_exponent, int):
         raise InputError("grid", release.grid, "its exponents must be whole numbers", "ask again")
     if not release.radius <= math.sqrt(squared_norm) * (1 + 1e-9):
@@ -386,8 +353,9 @@ def _check_numbers(release: Release) -> None:
         for stddev, multiplicity in zip(block.grid_stddevs, block.multiplicities, strict=True):
             if not math.isclose(stddev * block.unit * math.sqrt(multiplicity), block.noise_stddev, rel_tol=1e-9):
                 raise InputError("noise_stddev", block.noise_stddev, "is not the noise on the grid", "ask again")
-    if not math.isclose(compose(stage.mu for stage in release.stages), privacy.mu, rel_tol=1e-9):
-        raise InputError("mu", privacy.mu, "is not that of the stages", "ask again")
+    cost = compose(release.costs)  # a release by looks that stopped early cost less than it promises
+    if not (cost <= privacy.mu * (1 + 1e-9) if looks else math.isclose(cost, privacy.mu, rel_tol=1e-9)):
+        raise InputError("mu", privacy.mu, "is not that of its parts", "ask again")
     if not math.isclose(rho_of(privacy.mu), privacy.rho, rel_tol=1e-9):
         raise InputError("rho", privacy.rho, "is not mu^2 / 2", "ask again")
     if not delta_of(privacy.mu, privacy.epsilon) <= privacy.delta * (1 + 1e-9):
@@ -395,19 +363,20 @@ def _check_numbers(release: Release) -> None:
 
 
 def _stage(data: dict[str, Any], design: Design, grid: Grid) -> Stage:
-    centring = _centring(data["centring"], design) if data["kind"] == "centred" else None
+    viewpoint = _viewpoint(data["viewpoint"], design) if data["kind"] == "look" else None
     shapes = [BlockShape(block["y_power"], block["degree"]) for block in data["blocks"]]
-    if centring is None:
+    if viewpoint is None:
         dimension, units = design.dimension, [float(grid.unit(shape.y_power, shape.degree)) for shape in shapes]
     else:
-        dimension, units = centring.dimension, list(centring.units)
-        if tuple(shapes) != CENTRED_BLOCKS:
-            raise InputError("blocks", len(shapes), "a centred stage has score, information and square", "ask again")
+        dimension, units = viewpoint.dimension, list(viewpoint.units)
+        if tuple(shapes) != LOOK_BLOCKS:
+            raise InputError("blocks", len(shapes), "a look has score, information and square", "ask again")
+    refuse_many_monomials(shapes, dimension)
     blocks = []
     for block, shape, unit in zip(data["blocks"], shapes, units, strict=True):
+        if len(block["values"]) != shape.size(dimension):  # before as many multiplicities are made
+            raise InputError("values", len(block["values"]), f"a block needs {shape.size(dimension)}", "ask again")
         multiplicities = tuple(shape.multiplicities(dimension).tolist())
-        if len(block["values"]) != len(multiplicities):
-            raise InputError("values", len(block["values"]), f"a block needs {len(multiplicities)}", "ask again")
         noise = block["grid_noise_stddev"]
         if set(noise) != set(map(str, multiplicities)):
             raise InputError("grid_noise_stddev", sorted(noise), "does not fit the block", "ask again")
@@ -421,11 +390,11 @@ def _stage(data: dict[str, Any], design: Design, grid: Grid) -> Stage:
     repeated = [pair for pair, count in Counter((b.y_power, b.degree) for b in blocks).items() if count > 1]
     if repeated:
         raise InputError("blocks", repeated[0], "appears twice", "ask again")
-    return Stage(data["kind"], data["allocation"], data["mu"], tuple(blocks), centring)
+    return Stage(data["kind"], data["allocation"], data["mu"], tuple(blocks), viewpoint)
 
 
-def _centring(data: dict[str, Any], design: Design) -> Centring:
-    """The centring of a later stage; its sizes must be the formula's."""
+def _viewpoint(data: dict[str, Any], design: Design) -> Viewpoint:
+    """The viewpoint of a look; its sizes must be the formula's."""
     size = len(design.coefficient_names)
     whitening = tuple(tuple(map(float, row)) for row in data["whitening"])
     centre = tuple(map(float, data["centre"]))
@@ -437,7 +406,7 @@ def _centring(data: dict[str, Any], design: Design) -> Centring:
     if not (1e-100 < np.abs(matrix).max() < 1e100 and np.linalg.cond(matrix) < 1e12):
         raise InputError("whitening", "(matrix)", "must be invertible", "ask again")
     bounds = {key: float(data[key]) for key in ("score_bound", "information_bound", "spread", "clip")}
-    return Centring(centre, whitening, **bounds)
+    return Viewpoint(centre, whitening, **bounds)
 
 
 def _checksum(data: dict[str, Any]) -> str:

@@ -25,11 +25,13 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dpglm.errors import FileError, InputError
 from dpglm.privacy import finite_number
+from dpglm.values import Level, level_value
 
 NEIGHBOURING_RELATION = "replace-one-row"
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
@@ -44,20 +46,17 @@ _COLUMN_KEYS = {
 _LONGEST_NAME = 200
 _LARGEST_BOUND = 1e150  # so that squares and differences of bounds stay finite
 _MOST_LEVELS = 1000
+WIDE, WIDE_COUNT = (-1e12, 1e12), (0.0, 2.0**20)  # bounds of a column that declares none: looks find where it lives
 _MOST_ROWS = 10**15
-_LARGEST_FILE = 2**22
-
-Level = str | int | float | bool
-# Text that is read as a number. Limits on its length keep every reader's answer the same.
-NUMBER = r"^[ \t]*[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?[ \t\r]*$"
-
-
-def level_number(level: Level) -> float | None:
-    """The number that a level, or a cell as text, is compared as; None where it is no number."""
-    if isinstance(level, bool) or (isinstance(level, str) and not re.fullmatch(NUMBER, level)):
-        return None
-    number = float(level)
-    return number if math.isfinite(number) else None
+_LARGEST_FILE = 2**20
+_MOST_DOTS = 20  # of a key; one is enough
+# A string or a comment of TOML, or the rest of the text where it has no end.
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:[^"\\\n]|\\.)*(?:"|\n|\Z)|\'[^\'\n]*(?:\'|\n|\Z)|#[^\n]*',
+    re.DOTALL,
+)
+_LONGEST_HINT = 40  # to compare two names takes time with the cube of their length
+_MOST_COMPARED = 1_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,12 @@ class Column:
     lower: float = 0.0
     upper: float = 1.0
     levels: tuple[Level, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a bound was left out."""
+        wide = WIDE_COUNT if self.type == "count" else WIDE
+        return not self.has_levels and (self.upper == wide[1] or self.lower == WIDE[0])
 
     @property
     def has_levels(self) -> bool:
@@ -129,7 +134,12 @@ class Schema:
         if len(content) > _LARGEST_FILE:
             raise FileError("schema", str(path), "is larger than a schema can be", "check the path")
         try:
-            data = tomllib.loads(content.decode("utf-8"))
+            text = content.decode("utf-8")
+            if _most_dots(text) > _MOST_DOTS:  # the parser takes time and memory with their square
+                raise FileError("schema", str(path), "is not valid TOML (a key of many dots)", "correct the file")
+            data = tomllib.loads(text)
+        except FileError:
+            raise
         except (ValueError, RecursionError) as error:  # ValueError: not TOML, not UTF-8, or a number of too many digits
             reason = str(error) or type(error).__name__
             raise FileError("schema", str(path), f"is not valid TOML ({reason})", "correct the file") from None
@@ -171,7 +181,8 @@ class Schema:
         """The declared column, or an error that suggests a name."""
         if name in self.columns:
             return self.columns[name]
-        by_lower_case = {declared.lower(): declared for declared in self.columns}
+        short = (declared for declared in self.columns if len(declared) <= _LONGEST_HINT)
+        by_lower_case = {declared.lower(): declared for declared in islice(short, _MOST_COMPARED)}
         near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
         hint = f"did you mean {by_lower_case[near[0]]!r}?" if near else "add it to the schema"
         raise InputError("column", name, "is not declared in the schema", hint)
@@ -232,8 +243,9 @@ def _column(name: str, declared: object) -> Column:
 
 def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
     where = f"columns.{name}"
-    lower = 0.0 if kind == "count" else _number(where, "lower", declared)
-    upper = _number(where, "upper", declared)
+    wide_lower, wide_upper = WIDE_COUNT if kind == "count" else WIDE
+    lower = wide_lower if kind == "count" or "lower" not in declared else _number(where, "lower", declared)
+    upper = _number(where, "upper", declared) if "upper" in declared else wide_upper
     if kind == "count" and upper != int(upper):
         raise InputError(f"{where}.upper", upper, "a count's bound must be a whole number", "round it up")
     if not lower < upper:
@@ -242,6 +254,8 @@ def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
         raise InputError(f"{where}.upper", upper, "is too close to lower for double precision", "shift the column")
     if "fill" in declared:
         fill = _number(where, "fill", declared)
+    elif "upper" not in declared or (kind != "count" and "lower" not in declared):
+        fill = min(max(0.0, lower), upper)
     else:
         fill = (lower + upper) / 2
         fill = float(int(fill)) if kind == "count" else fill
@@ -265,11 +279,8 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
             raise InputError(f"{where}.levels", level, "must be text, a number or true/false", "correct the level")
         if isinstance(level, str) and (len(level) > _LONGEST_NAME or not level.isprintable()):
             raise InputError(f"{where}.levels", level, "must be printable text of at most 200 characters", "correct it")
-    if min(len(set(map(_same_kind, levels))), len(set(map(_spelling, levels)))) != len(levels):
-        raise InputError(f"{where}.levels", levels, "must differ from each other", "remove the repeated level")
-    numbers = [level_number(level) for level in levels]
-    if None not in numbers and len(set(numbers)) != len(levels):
-        rule = "are all numbers, which are compared by value, and two of them are equal"
+    if len(set(map(level_value, levels))) != len(levels):
+        rule = "must differ from each other by value: 1, '01', '1.0' and true are the same"
         raise InputError(f"{where}.levels", levels, rule, "put a letter before each, in the table too")
     for key in ("reference", "fill"):
         value = declared.get(key, levels[0] if key == "reference" else None)
@@ -315,9 +326,9 @@ def _same_kind(level: Level) -> tuple[str, Level]:
     return "text", level
 
 
-def _spelling(level: Level) -> str:
-    """A level as text in a table."""
-    return str(level).lower() if isinstance(level, bool) else str(level)
+def _most_dots(text: str) -> int:
+    """The most dots between two marks that no key and no number holds, outside of strings."""
+    return max(part.count(".") for part in re.split(r"[=,\[\]{}\n]", _STRING.sub("", text)))
 
 
 def _toml(value: object) -> str:

@@ -21,11 +21,11 @@ def plain_statement(
     delta: float,
     ledger: tuple[int, float, float, float] | None,
     private: bool,
-    stages: int = 1,
+    looks: int | None = None,
 ) -> str:
-    """A short paragraph for the custodian and for readers of the results; ``ledger``.
+    """A short paragraph for the custodian and for readers of the results.
 
-    Entry, spent, cap, cap's delta.
+    ``ledger`` is entry, spent, cap, cap's delta; ``looks`` the number of looks, None for moments.
     """
     if not private:
         return (
@@ -42,12 +42,13 @@ def plain_statement(
     )
     if delta * dataset.rows > 1:
         text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
-    if stages > 1:
+    if looks:
         text += (
-            f" The budget was shared by {stages} looks at the table, each taken from where the noisy ones before it"
-            " point, so that its noise is small in proportion to what the rows tell. The guarantee is for all looks"
-            " together."
+            f" The budget was shared by a survey of where the columns live and {looks} looks at the table, each taken"
+            " from where the noisy ones before it point. The guarantee is for all of them together."
         )
+    elif looks == 0:
+        text += " It holds a survey of where the columns live, and nothing else was released."
     if ledger is None:
         return text + " It was made without a ledger: nothing keeps count of what was released from these rows in all."
     entry, spent, cap, cap_delta = ledger

@@ -123,7 +123,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
     with bar:
-        task = bar.add_task(what, total=None)  # known at the first call: it depends on the number of stages
+        task = bar.add_task(what, total=None)  # known at the first call: it depends on the number of passes
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

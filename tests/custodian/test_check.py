@@ -37,14 +37,14 @@ TEXTS: dict[str, list[str | None]] = {
     "visits": ["2", None, "5", "-1", "9", "x", "6", "1"],
     "kind": ["a", None, "b", "z", "z", "A", " a", "b"],
     "code": ["0", None, "1", "2", "1.0", "yes", "01", "0"],
-    "alive": ["True", None, "false", "TRUE", "1", "no", "true", "false"],
+    "alive": ["True", None, "false", "TRUE", "2", "no", "true", "false"],
 }
 EXPECTED = (
     ColumnCheck("x", missing=1, unreadable=4, below=1, above=1, unknown=(), empty_levels=()),
     ColumnCheck("visits", missing=1, unreadable=1, below=1, above=2, unknown=(), empty_levels=()),
     ColumnCheck("kind", 1, 4, 0, 0, unknown=(("z", 2), ("A", 1), (" a", 1)), empty_levels=("c",)),
     ColumnCheck("code", 1, 2, 0, 0, unknown=(("2", 1), ("yes", 1)), empty_levels=()),
-    ColumnCheck("alive", 1, 2, 0, 0, unknown=(("1", 1), ("no", 1)), empty_levels=()),
+    ColumnCheck("alive", 1, 2, 0, 0, unknown=(("2", 1), ("no", 1)), empty_levels=()),
 )
 
 
@@ -156,6 +156,20 @@ def test_a_torn_csv_line_is_a_row_of_missing_cells(tmp_path: Path) -> None:
     assert [column.missing for column in result.columns] == [2] * 5
 
 
+def test_codes_that_a_frame_holds_as_numbers_are_said() -> None:
+    schema = {
+        "dataset": SCHEMA["dataset"],
+        "columns": {"u": {"type": "categorical", "levels": ["01", "02", "2A"], "fill": "2A"}},
+    }
+    with pytest.warns(
+        UserWarning, match=r"^column = u: the frame holds numbers, and levels are written as '01'"
+    ) as said:
+        result = dpglm.check(pd.DataFrame({"u": [1, 2, 1]}), schema)
+    assert "\n" not in str(said[0].message)
+    assert result.columns[0].changed == 0
+    dpglm.check(pd.DataFrame({"u": ["01", "02"]}), schema)  # says nothing: warnings are errors here
+
+
 # Whom it is for
 
 
@@ -177,6 +191,47 @@ def test_the_text_shows_the_counts_by_column() -> None:
     assert lines[4].split() == ["visits", "1", "1", "1", "2"]
     assert "no such level: 'z' (2), 'A' (1), ' a' (1)" in lines[6]
     assert "no rows of level: c" in lines[7]
+
+
+def test_a_large_share_of_changed_cells_is_flagged_with_the_share() -> None:
+    """From a fifth of the cells on; below that, it may be the table's flaws and not the schema's."""
+    schema = {"dataset": {"name": "flaws", "rows": 100}, "columns": {"x": SCHEMA["columns"]["x"]}}
+    for flaws, flagged in ((0, False), (19, False), (20, True), (99, True)):
+        for cell in (None, 11.0, -1.0, math.nan):
+            result = dpglm.check(
+                pa.table({"x": pa.array([cell] * flaws + [5.0] * (100 - flaws), pa.float64())}), schema
+            )
+            line = f"LOOK AT x: {flaws} % of its cells would be clamped or filled"
+            assert (line in str(result).splitlines()) == flagged
+            assert ("LOOK AT" in str(result)) == flagged
+            assert result.to_dict()["shares"] == {"x": flaws / 100}
+            assert result.matching_nothing == ()
+
+
+def test_a_column_that_matches_nothing_is_named() -> None:
+    """An outcome that is coded 0 and 1 where the schema says no and yes: a release would see its fill in every row."""
+    schema = {
+        "dataset": {"name": "flaws", "rows": 4},
+        "columns": {
+            "sick": {"type": "binary", "levels": ["no", "yes"], "fill": "no"},
+            "x": SCHEMA["columns"]["x"],
+            "visits": SCHEMA["columns"]["visits"],
+        },
+    }
+    with pytest.warns(UserWarning, match="column = sick: the frame holds numbers, and levels are written as 'no'"):
+        nothing = dpglm.check(
+            pa.table({"sick": [0, 1, 1, 0], "x": ["a", None, "", "b"], "visits": ["1", "", "", ""]}), schema
+        )
+    assert nothing.matching_nothing == ("sick", "x")
+    assert not nothing.ok
+    assert json.loads(json.dumps(nothing.to_dict()))["matching_nothing"] == ["sick", "x"]
+    lines = str(nothing).splitlines()
+    assert "LOOK AT sick: no cell can be read as the schema declares it" in lines
+    assert "LOOK AT visits: 75 % of its cells would be clamped or filled" in lines
+    clamped = dpglm.check(pa.table({"sick": ["no"] * 4, "x": [99.0] * 4, "visits": [0] * 4}), schema)
+    assert clamped.matching_nothing == ()  # numbers of another unit: flagged, and read
+    empty = dpglm.check(pa.table({"sick": pa.array([], pa.string()), "x": [], "visits": []}), schema)
+    assert empty.matching_nothing == ()
 
 
 def test_the_docstring_says_so_too() -> None:

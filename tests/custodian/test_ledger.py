@@ -6,10 +6,13 @@ import functools
 import json
 import math
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -101,6 +104,61 @@ def test_a_name_taken_in_the_meantime_is_not_replaced(tmp_path: Path, monkeypatc
     with pytest.raises(FileError, match="cannot be created"):
         Ledger.create(path, PATIENTS, epsilon=1.0, delta=1e-6)
     assert path.read_text() == "somebody else's"
+
+
+def seen(folder: Path) -> dict[str, tuple[int, int]]:
+    """Sizes and times; nobody but SQLite may open the files while they are in use."""
+    return {path.name: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_a_second_ledger_of_a_dataset_is_refused_in_the_same_folder(ledger: Ledger, tmp_path: Path) -> None:
+    """It would be a second budget for the same rows; also while the first one is in use, and its log not taken in."""
+    with closing(sqlite3.connect(ledger.path)) as reader:  # an open reader keeps the log from being taken in
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        spend(ledger)
+        before = seen(tmp_path)
+        assert "patients.ledger-wal" in before
+        with pytest.raises(FileError, match=r"holds a ledger of dataset 'patients-2024' already, 'patients.ledger'"):
+            Ledger.create(tmp_path / "second.ledger", PATIENTS, epsilon=5.0, delta=1e-6)
+        assert seen(tmp_path) == before
+    assert len(ledger.entries()) == 1
+
+
+def test_another_dataset_or_another_folder_may_have_its_own_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    other = replace(PATIENTS, id="patients-2025")
+    (tmp_path / "elsewhere").mkdir()
+    assert Ledger.create(tmp_path / "other.ledger", other, epsilon=1.0, delta=1e-6).dataset_id == other.id
+    assert Ledger.create(tmp_path / "elsewhere" / "a.ledger", PATIENTS, epsilon=1.0, delta=1e-6) != ledger
+
+
+def test_what_else_is_in_the_folder_does_not_matter_and_is_not_changed(tmp_path: Path) -> None:
+    """Another program's database, in the middle of its work; what only looks like one; a pipe; a broken link."""
+    (tmp_path / "noise").write_bytes(os.urandom(4096))
+    (tmp_path / "torn").write_bytes(b"SQLite format 3\0" + bytes(1008))
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    with closing(sqlite3.connect(tmp_path / "forged")) as forged, forged:
+        forged.execute(f"PRAGMA application_id = {module._APPLICATION_ID}")
+        forged.execute("PRAGMA user_version = 1")
+        forged.execute("CREATE VIEW ledger AS SELECT 'patients-2024' AS header, 'x' AS digest")
+    (tmp_path / "folder" / "working").touch()
+    with closing(sqlite3.connect(tmp_path / "folder" / "working")) as working:  # it will look as if it had crashed
+        working.executescript(
+            "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(99999)); PRAGMA cache_size = 1; BEGIN"
+        )
+        working.execute("UPDATE t SET x = zeroblob(99998)")
+        for name in ("working", "working-journal"):
+            shutil.copy(tmp_path / "folder" / name, tmp_path / name)
+    with closing(sqlite3.connect(tmp_path / "theirs")) as theirs:
+        theirs.execute("PRAGMA journal_mode = WAL")
+        theirs.execute("CREATE TABLE t (x)")
+        before = seen(tmp_path)
+        assert {"theirs-wal", "working-journal"} <= set(before)
+        ledger = Ledger.create(tmp_path / "new.ledger", PATIENTS, epsilon=1.0, delta=1e-6)
+        assert seen(tmp_path) == {**before, "new.ledger": seen(tmp_path)["new.ledger"]}
+    ledger.verify()
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
@@ -661,7 +719,8 @@ def test_stages_are_one_entry_each(ledger: Ledger) -> None:
 
 def test_stages_cost_what_one_charge_of_their_sum_costs(ledger: Ledger, tmp_path: Path) -> None:
     spend_stages(ledger)
-    other = Ledger.create(tmp_path / "other.ledger", PATIENTS, epsilon=1.0, delta=1e-6)
+    (tmp_path / "elsewhere").mkdir()
+    other = Ledger.create(tmp_path / "elsewhere" / "other.ledger", PATIENTS, epsilon=1.0, delta=1e-6)
     other.spend(release_id="a", mu_squared=sum(Fraction(part * CAP) for part in (0.1, 0.2, 0.3)), description={})
     assert ledger.summary().spent_mu == other.summary().spent_mu
 

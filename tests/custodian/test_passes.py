@@ -1,4 +1,4 @@
-"""One pass over a table: read again for every stage, told by its number of rows alone, exact beyond 64 bits."""
+"""Passes over a table: read again for every look, told by its number of rows alone, exact beyond 64 bits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 
 from dpglm.blocks import BlockShape
 from dpglm.custodian import files, passes, tables
-from dpglm.custodian.build import build_release
+from dpglm.custodian.build import METHODS, Request, build_release
 from dpglm.custodian.mechanism import calibrate
 from dpglm.custodian.noise import FixedNoise
-from dpglm.custodian.passes import Counter, exact_sums
-from dpglm.custodian.sums import BlockSums, block_sums
+from dpglm.custodian.passes import Counter, exact_sums, moment_sums
+from dpglm.custodian.sums import BlockSums
 from dpglm.errors import FileError, InputError
 from dpglm.formula import build_design
 from dpglm.schema import Schema
@@ -44,20 +44,21 @@ def generated(batches: int, rows: int) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(ARROW, (batch(rows, seed) for seed in range(batches)))
 
 
-def made(table: Any, rows: int, progress: Callable[[int, int], None] | None = None) -> list[tuple[int, ...]]:
-    release = build_release(
-        table, "y ~ a", schema(rows), "logistic", 1.0, 1e-6, None, None, "equal", "full", FixedNoise(), 1, progress
-    )
-    return [block.integers for block in release.blocks]
+def made(
+    table: Any, rows: int, method: str = "moments", progress: Callable[[int, int], None] | None = None
+) -> list[tuple[int, ...]]:
+    request = Request("y ~ a", schema(rows), "logistic", 1.0, 1e-6, method=method)
+    release = build_release(table, request, FixedNoise(), progress)
+    return [block.integers for stage in release.stages for block in stage.blocks]
 
 
 def sums_of_passes(table: Any, rows: int, number: int = 2) -> list[BlockSums]:
-    """The same sums, in several passes, as the stages of a release make them."""
+    """The same sums, in several passes, as the looks of a release make them."""
     design = build_design("y ~ a", schema(rows), "logistic")
     mechanism = calibrate(design, 1.0, 1e-6, None, "equal", "full")
     source = tables.open_table(table, design.table_columns).repeatable()
-    sums_of = partial(block_sums, blocks=mechanism.blocks)
-    return [exact_sums(source, design, mechanism, sums_of) for _ in range(number)]
+    of_batch = partial(moment_sums, design=design, mechanism=mechanism)
+    return [exact_sums(source, design, of_batch) for _ in range(number)]
 
 
 # Streams that can be opened again
@@ -74,6 +75,30 @@ def test_a_function_that_returns_a_stream_is_called_for_every_pass() -> None:
     assert first == second
     assert [first] == sums_of_passes(generated(3, 100).read_all(), 300, 1)
     assert len(calls) >= 2
+
+
+def test_a_release_by_looks_reads_its_table_six_times() -> None:
+    """A survey and five looks; a release of moments reads it once."""
+    for method, passes_of in (("looks", 6), ("moments", 1)):
+        read = []
+
+        def stream(read: list[int] = read) -> pa.RecordBatchReader:
+            batches = (read.append(1) or batch(100, seed) for seed in range(2))
+            return pa.RecordBatchReader.from_batches(ARROW, batches)
+
+        assert made(stream, 200, method) == made(generated(2, 100).read_all(), 200, method)
+        assert len(read) == 2 * passes_of
+
+
+def test_a_table_that_changes_between_looks_is_refused() -> None:
+    """By its number of rows, which is public."""
+    sizes = iter([100, 100, 100, 90, 90, 90, 90, 90])
+
+    def stream() -> pa.RecordBatchReader:
+        return generated(1, next(sizes))
+
+    with pytest.raises(InputError, match="the table has 90 rows"):
+        made(stream, 100, "looks")
 
 
 def test_generated_batches_are_not_kept() -> None:
@@ -130,9 +155,9 @@ def test_a_dataset_of_files_is_scanned_again(tmp_path: Path, monkeypatch: pytest
 # Progress
 
 
-def shown(table: Any, rows: int) -> list[tuple[int, int]]:
+def shown(table: Any, rows: int, method: str = "moments") -> list[tuple[int, int]]:
     calls: list[tuple[int, int]] = []
-    made(table, rows, lambda done, total: calls.append((done, total)))
+    made(table, rows, method, lambda done, total: calls.append((done, total)))
     return calls
 
 
@@ -142,26 +167,37 @@ def test_progress_ends_with_all_rows() -> None:
     assert shown(batch_table(7), 7) == [(7, 7)]
 
 
+def test_progress_of_looks_counts_all_passes() -> None:
+    assert shown(batch_table(7), 7, "looks") == [(42, 42)]
+    rows = 20_000
+    assert shown(batch_table(rows), rows, "looks") == [(passes.BATCH_ROWS, 6 * rows), (6 * rows, 6 * rows)]
+
+
 def batch_table(rows: int) -> pa.Table:
     return pa.table(batch(rows))
 
 
-def test_progress_depends_on_the_number_of_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_progress_depends_on_the_number_of_rows_alone(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks of a CSV file hold as many lines as fit: with long cells, fewer. That must not be seen."""
     monkeypatch.setattr(files, "_CSV_BLOCK_BYTES", 2**16)
     rows = 70_000
-    (tmp_path / "short.csv").write_text("a,y\n" + "1,1\n" * rows)
-    (tmp_path / "long.csv").write_text("a,y\n" + "0.33333333333333333333333,1\n" * rows)
+    (tmp_path / "short.csv").write_text("a,y\n" + "1,1\n-1,0\n" * (rows // 2))
+    (tmp_path / "long.csv").write_text("a,y\n" + "0.33333333333333333333333,1\n-0.3,0\n" * (rows // 2))
     columns = tuple(schema(rows).columns.values())
     sizes = [
         [batch.num_rows for batch in tables.open_table(tmp_path / name, columns).batches()]
         for name in ("short.csv", "long.csv")
     ]
     assert sizes[0] != sizes[1]
-    assert shown(tmp_path / "short.csv", rows) == shown(tmp_path / "long.csv", rows) == [(2**16, rows), (rows, rows)]
+    total = rows * (6 if method == "looks" else 1)
+    expected = [(done, total) for done in (*range(2**16, total, 2**16), total)]
+    assert shown(tmp_path / "short.csv", rows, method) == shown(tmp_path / "long.csv", rows, method) == expected
 
 
-def test_progress_counts_all_stages() -> None:
+def test_progress_counts_all_passes() -> None:
     calls: list[tuple[int, int]] = []
     counter = Counter(lambda done, total: calls.append((done, total)), 3 * 50_000)
     for _ in range(3):
@@ -175,22 +211,30 @@ def test_progress_counts_all_stages() -> None:
 def test_too_many_rows_are_not_told() -> None:
     calls: list[int] = []
     with pytest.raises(InputError, match="the table has 300 rows"):
-        made(batch_table(300).to_reader(), 200, lambda done, total: calls.append(done))
+        made(batch_table(300).to_reader(), 200, progress=lambda done, total: calls.append(done))
     assert calls == [200]
 
 
 def test_an_error_of_the_callback_is_its_own() -> None:
     with pytest.raises(ZeroDivisionError):
-        made(batch_table(10), 10, lambda done, total: done // 0)
+        made(batch_table(10), 10, progress=lambda done, total: done // 0)
 
 
-def test_an_error_of_a_batch_says_nothing_about_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(rows: Any, **_: Any) -> BlockSums:
-        raise ValueError(f"a cell: {rows.x[0, 0]}")
+@pytest.mark.parametrize(
+    ("method", "place"),
+    [
+        ("moments", "dpglm.custodian.passes.block_sums"),
+        ("looks", "dpglm.custodian.bounded_rows.bounded_vectors"),
+        ("looks", "dpglm.custodian.survey_counts.TableCounts"),
+    ],
+)
+def test_an_error_of_a_batch_says_nothing_about_rows(method: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*rows: Any, **_: Any) -> BlockSums:
+        raise ValueError(f"a cell: {rows}")
 
-    monkeypatch.setattr("dpglm.custodian.build.block_sums", broken)
+    monkeypatch.setattr(place, broken)
     with pytest.raises(FileError, match="could not be processed") as caught:
-        made(batch_table(10), 10)
+        made(batch_table(10), 10, method)
     assert "a cell" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -208,7 +252,7 @@ def test_totals_beyond_64_bits_are_exact() -> None:
     design = build_design("y ~ a", schema(rows), "logistic")
     mechanism = calibrate(design, 1.0, 1e-6, None, "equal", "full")
     source = tables.open_table(reader, design.table_columns)
-    sums = exact_sums(source, design, mechanism, partial(block_sums, blocks=mechanism.blocks))
+    sums = exact_sums(source, design, partial(moment_sums, design=design, mechanism=mechanism))
     expected = {block: (rows * 2 ** (mechanism.grid.exponent * block.order),) for block in mechanism.blocks}
     assert dict(zip(sums.blocks, sums.values, strict=True)) == expected
     square = expected[BlockShape(0, 2)][0]

@@ -14,12 +14,15 @@ import pytest
 
 import dpglm
 from dpglm.cli import main
-from dpglm.custodian.build import build_release
+from dpglm.custodian.build import Request, build_release
 from dpglm.custodian.plan import plan
 from dpglm.errors import InputError
 from seeded_noise import SeededNoise
 
 FORMULAS = {"logistic": "sick ~ a + b", "poisson": "visits ~ a + b", "linear": "y ~ a + b"}
+
+
+LEVELS = {"type": "binary", "levels": [0, 1], "fill": 0}
 
 
 def schema(rows: int = 20_000) -> dpglm.Schema:
@@ -31,9 +34,13 @@ def schema(rows: int = 20_000) -> dpglm.Schema:
     return dpglm.Schema.from_dict({"dataset": {"name": "patients", "rows": rows}, "columns": columns})
 
 
+@pytest.mark.parametrize("method", ["looks", "moments"])
 @pytest.mark.parametrize("family", list(FORMULAS))
-def test_more_budget_is_narrower_and_more_rows_too(family: str) -> None:
-    made = plan(FORMULAS[family], schema=schema(), family=family, epsilon=[0.1, 1, 10], rows=[2_000, 20_000, 200_000])
+def test_more_budget_is_narrower_and_more_rows_too(family: str, method: str) -> None:
+    made = plan(
+        FORMULAS[family], schema=schema(), family=family, epsilon=[0.1, 1, 10], rows=[2_000, 20_000, 200_000],
+        method=method,
+    )  # fmt: skip
     assert len(made.cases) == 9
     of = {(case.rows, case.epsilon): case for case in made.cases}
     for rows in (2_000, 20_000, 200_000):
@@ -51,27 +58,89 @@ def test_rows_are_by_default_around_the_declared_number() -> None:
     assert [case.rows for case in made.cases] == [2_000, 8_000, 32_000]
 
 
+def table() -> pd.DataFrame:
+    """Two columns that matter a little, and an outcome for each family; a third has two levels."""
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(0, 0.3, (2, 20_000))
+    group = rng.integers(0, 2, 20_000)
+    u = 1.2 * a - 0.8 * b + 0.3 * group
+    rate = np.exp(u - 0.2)
+    return pd.DataFrame({
+        "a": a, "b": b, "group": group, "y": 2 + 0.2 * u + 0.4 * rng.normal(size=20_000),
+        "sick": (rng.random(20_000) < 1 / (1 + np.exp(1 - u))).astype(int),
+        "visits": rng.poisson(rate * rng.gamma(rate / 2, 2 / rate)),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("family", list(FORMULAS))
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_a_release_by_looks_is_about_as_wide_as_expected(family: str, epsilon: float) -> None:
+    """Whatever the bounds: they are thirty times as wide as the values."""
+    wide = {"type": "numeric", "lower": -30, "upper": 30}
+    made = dpglm.Schema.from_dict({
+        "dataset": {"name": "patients", "rows": 20_000},
+        "columns": schema().to_dict()["columns"] | {"a": wide, "b": wide, "y": wide, "group": LEVELS},
+    })  # fmt: skip
+    formula = FORMULAS[family] + " + group"
+    rows_of = table()
+    request = Request(formula, made, family, epsilon, 1e-6)
+    unit = rows_of["y"].std() if family == "linear" else 1.0
+    units = rows_of[["a", "b", "group"]].std().to_numpy() / unit
+    widths, inflations = [], []
+    for seed in range(5):
+        rows = dpglm.fit(build_release(rows_of, request, SeededNoise(seed))).summary().iloc[1:]
+        widths.append(1.96 * np.sqrt(np.mean((rows["sd"].to_numpy() * units) ** 2)))
+        inflations.append(rows["inflation"].mean())
+    (case,) = plan(formula, schema=made, family=family, epsilon=epsilon, rows=20_000).cases
+    assert np.median(widths) == pytest.approx(case.half_width, rel=0.25)
+    assert np.median(inflations) == pytest.approx(case.inflation, rel=0.2)
+
+
+def test_bounds_do_not_matter_to_looks() -> None:
+    wide = {"type": "numeric", "lower": -1000, "upper": 9000}
+    columns = schema().to_dict()["columns"] | {"a": wide, "b": wide}
+    other = dpglm.Schema.from_dict({"dataset": {"name": "patients", "rows": 20_000}, "columns": columns})
+    narrow, broad = (plan("sick ~ a + b", schema=each, family="logistic").cases for each in (schema(), other))
+    for one, two in zip(narrow, broad, strict=True):
+        assert one.half_width == pytest.approx(two.half_width, rel=1e-9)
+    moments = plan("sick ~ a + b", schema=other, family="logistic", method="moments")
+    assert "a column's whole range" in str(moments)
+
+
+def test_a_rarer_outcome_is_wider() -> None:
+    def width(family: str, outcome: float) -> float:
+        (case,) = plan(
+            FORMULAS[family], schema=schema(), family=family, epsilon=1, rows=20_000, outcome=outcome
+        ).cases  # fmt: skip
+        return case.half_width
+
+    assert width("logistic", 0.02) > 1.5 * width("logistic", 0.5)
+    assert width("poisson", 0.1) > 1.5 * width("poisson", 4.0)
+    assert width("logistic", 0.3) == plan(
+        FORMULAS["logistic"], schema=schema(), family="logistic", epsilon=1, rows=20_000
+    ).cases[0].half_width  # fmt: skip
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_a_release_is_about_as_wide_as_expected(epsilon: float) -> None:
+def test_a_release_of_moments_is_about_as_wide_as_expected(epsilon: float) -> None:
     rng = np.random.default_rng(3)
     a, b = rng.uniform(-1, 1, (2, 20_000))
     sick = rng.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * a + 0.4 * b))
     table = pd.DataFrame({"a": a, "b": b, "sick": sick.astype(int)})
-    release = build_release(
-        table=table, formula="sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, delta=1e-6,
-        ledger=None, noise=SeededNoise(1), radius=None, allocation="auto", statistics="full", stages="auto",
-    )  # fmt: skip
+    request = Request("sick ~ a + b", schema(), "logistic", epsilon, 1e-6, method="moments")
+    release = build_release(table, request, SeededNoise(1))
     rows = dpglm.fit(release, method="laplace", progress=False).summary(units="scaled").loc[["a", "b"]]
-    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, rows=20_000).cases
-    assert case.stages == 3
+    (case,) = plan(
+        "sick ~ a + b", schema=schema(), family="logistic", epsilon=epsilon, rows=20_000, method="moments"
+    ).cases
     np.testing.assert_allclose(2 * 1.96 * rows["sd"], case.half_width, rtol=0.25)
     np.testing.assert_allclose(rows["inflation"], case.inflation, rtol=0.25)
 
 
 def test_power_is_that_of_a_normal_estimate() -> None:
-    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.2, rows=5_000, effect=1.0).cases
+    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.2, rows=5_000, effect=0.4).cases
     stddev = case.half_width / 1.959964
-    excludes = np.abs(np.random.default_rng(1).normal(1.0, stddev, 400_000)) > case.half_width
+    excludes = np.abs(np.random.default_rng(1).normal(0.4, stddev, 400_000)) > case.half_width
     assert case.power == pytest.approx(excludes.mean(), abs=0.004)
     tiny = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.2, rows=5_000, effect=1e-9).cases[0]
     assert tiny.power == pytest.approx(0.05, abs=1e-4)
@@ -87,7 +156,9 @@ def test_power_is_that_of_a_normal_estimate() -> None:
         ({"effect": 0}, "effect = 0: must be a number above 0"),
         ({"effect": math.nan}, "effect = nan"),
         ({"delta": 2}, "delta = 2"),
-        ({"stages": 7}, "stages = 7"),
+        ({"method": "stages"}, "method = stages: must be one of looks, moments"),
+        ({"outcome": 1}, "outcome = 1: must lie between 0 and 1"),
+        ({"outcome": 0.5, "method": "moments"}, "outcome = 0.5: belongs to two levels or counts, by looks"),
         ({"family": "probit"}, "family = probit"),
     ],
 )
@@ -120,6 +191,8 @@ def test_the_command_prints_tables_and_draws(folder: Path, capsys: pytest.Captur
     assert command("--epsilon", "1", "--rows", "5000", "--json") == 0
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert (case["rows"], case["epsilon"]) == (5000, 1.0)
+    assert command("--method", "moments", "--epsilon", "1") == 0
+    assert "a column's whole range" in capsys.readouterr().out
 
 
 def test_the_command_writes_nothing_after_a_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

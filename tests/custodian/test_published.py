@@ -18,7 +18,7 @@ import dpglm
 from dpglm.cli import main
 from dpglm.custodian.ledger import Ledger, _digest
 from dpglm.errors import FileError
-from dpglm.release_file import Release
+from dpglm.releases import Release
 
 SCHEMA = {
     "dataset": {"name": "patients", "rows": 3, "unit": "one patient"},
@@ -30,10 +30,10 @@ SCHEMA = {
 TABLE = pa.table({"sick": ["no", "yes", "no"], "age": [30.0, 60.0, 50.0]})
 
 
-def release(ledger: Path | None, epsilon: float = 0.5, stages: int = 1, schema: Any = SCHEMA) -> Release:
+def release(ledger: Path | None, epsilon: float = 0.5, schema: Any = SCHEMA, method: str = "looks") -> Release:
     return dpglm.release(
         TABLE, "sick ~ age", schema=schema, family="logistic", epsilon=epsilon, delta=1e-6, ledger=ledger,
-        stages=stages, allocation="equal",
+        method=method,
     )  # fmt: skip
 
 
@@ -54,10 +54,13 @@ def refusal(ledger: Ledger, releases: dict[str, Release]) -> str:
 
 
 def test_a_ledger_accounts_for_its_releases_in_any_order(ledger: Ledger) -> None:
-    first, second, third = (release(ledger.path, epsilon) for epsilon in (0.3, 0.5, 0.2))
+    first, second, third = (
+        release(ledger.path, epsilon, method=method)
+        for epsilon, method in ((0.3, "looks"), (0.5, "moments"), (0.2, "looks"))
+    )
     ledger.verify(against={"b": second, "a": first, "c": third})
     ledger.verify(against={})
-    assert len(ledger.entries()) == 3
+    assert len(ledger.entries()) == 6 + 1 + 6  # a survey and five looks; moments
 
 
 def test_a_ledger_that_was_put_back_is_found(ledger: Ledger, tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_a_ledger_that_was_put_back_is_found(ledger: Ledger, tmp_path: Path) -> 
     shutil.copy(tmp_path / "backup", ledger.path)
     ledger.verify()  # sound by itself: that is why files are needed
     ledger.verify(against={"first": first})
-    assert "is entry 2, and this ledger has 1: it was rolled back" in refusal(
+    assert "is entry 12, and this ledger has 6: it was rolled back" in refusal(
         ledger, {"first": first, "second": second}
     )
     third = release(ledger.path)  # and spent from again: another release takes the place
@@ -83,12 +86,13 @@ def test_a_copy_that_was_spent_from_is_found(ledger: Ledger, tmp_path: Path) -> 
     assert theirs.ledger is not None
     assert mine.ledger.entry == theirs.ledger.entry
     ledger.verify(against={"mine": mine})
-    assert "release = theirs: is entry 2" in refusal(ledger, {"mine": mine, "theirs": theirs})
+    assert "release = theirs: is entry 12" in refusal(ledger, {"mine": mine, "theirs": theirs})
     assert "charged to a copy" in refusal(Ledger.open(tmp_path / "copy.ledger"), {"mine": mine})
 
 
 def test_a_second_ledger_of_the_same_dataset_is_found(ledger: Ledger, tmp_path: Path) -> None:
-    other = new_ledger(tmp_path / "other.ledger")
+    (tmp_path / "elsewhere").mkdir()
+    other = new_ledger(tmp_path / "elsewhere" / "other.ledger")
     made = release(other.path)
     assert "it was rolled back, or is a copy" in refusal(ledger, {"made": made})
     release(ledger.path)
@@ -122,7 +126,7 @@ def test_a_forged_chain_is_found_by_what_was_published(ledger: Ledger) -> None:
     forge(ledger, 1, lambda record: {**record, "mu_squared_units": record["mu_squared_units"] // 2})
     ledger.verify()  # nothing in the file itself can tell
     assert "cost another amount" in refusal(ledger, {"first": first})
-    assert "another amount had been spent by entry 2" in refusal(ledger, {"second": second})
+    assert "another amount had been spent by entry 12" in refusal(ledger, {"second": second})
 
 
 def test_an_edited_file_is_found(ledger: Ledger) -> None:
@@ -132,8 +136,8 @@ def test_an_edited_file_is_found(ledger: Ledger) -> None:
     edited = replace(made, stages=(replace(made.stages[0], blocks=(values, *made.blocks[1:])),))
     assert "differs from the release that the ledger keeps" in refusal(ledger, {"made": edited})
     assert made.ledger is not None
-    assert "this ledger has it as entry 1" in refusal(
-        ledger, {"made": replace(made, ledger=replace(made.ledger, entry=9))}
+    assert "this ledger has it as entry 6" in refusal(
+        ledger, {"made": replace(made, ledger=replace(made.ledger, entry=90))}
     )
     assert "cap of epsilon 9" in refusal(ledger, {"made": replace(made, ledger=replace(made.ledger, cap_epsilon=9.0))})
 

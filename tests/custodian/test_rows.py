@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpglm.custodian import rows
+from dpglm.custodian.cells import read_codes, read_numbers
 from dpglm.custodian.mechanism import calibrate
-from dpglm.custodian.rows import FixedPointRows, fixed_point_rows, read_codes, read_numbers
+from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
 from dpglm.custodian.tables import open_table
 from dpglm.formula import Design, build_design
 from dpglm.grid import Grid
@@ -182,7 +183,7 @@ def test_values_that_are_no_numbers_leave_neither_box_nor_range(formula: str) ->
     with np.errstate(all="ignore"):
         made = fixed_point_rows(cells, design, GRID, math.sqrt(design.largest_squared_norm))
         assert np.isnan(broken(THREE.columns[0].factors[0]).evaluate({"a": np.zeros(1)})).all()
-        outcome = rows._response(design, {"score": np.array([np.nan, np.inf, -np.inf])}, GRID)
+        outcome = rows.coded_response(design, {"score": np.array([np.nan, np.inf, -np.inf])}, GRID)
     assert (np.abs(made.x) <= 2**20).all()
     low, high = (round(bound * 2**20) for bound in design.response_range)
     np.testing.assert_allclose(outcome, [low, high, low], atol=1)
@@ -337,11 +338,11 @@ LEVELS = [
     (["0", "1"], "0", pa.array([1, 0, 7]), [1, 0, -1]),
     ([0.29, 1], 1, pa.array([Decimal("0.29"), Decimal("1.00"), None], pa.decimal128(10, 2)), [0, 1, -1]),
     ([False, True], False, pa.array([True, False, None]), [1, 0, -1]),
-    ([False, True], False, pa.array(["True", "false", "TRUE", "t", "1", "true ", None]), [1, 0, 1, -1, -1, -1, -1]),
-    ([False, True], False, pa.array([1, 0]), [-1, -1]),
+    ([False, True], False, pa.array(["True", "false", "TRUE", "t", "1", "true ", None]), [1, 0, 1, -1, 1, -1, -1]),
+    ([False, True], False, pa.array([1, 0, 2]), [1, 0, -1]),
     (["False", "True"], "False", pa.array([True, False, None]), [1, 0, -1]),
     (["False", "True"], "False", pa.array(["true", "False"]), [1, 0]),
-    (["1", "2", "3+"], "1", pa.array(["3+", "2", "1.0", "3"]), [2, 1, -1, -1]),
+    (["1", "2", "3+"], "1", pa.array(["3+", "2", "1.0", "3"]), [2, 1, 0, -1]),
     (["1_0", "2_0"], "1_0", pa.array(["2_0", "20"]), [1, -1]),
     (["nan", "inf"], "nan", pa.array(["inf", "nan", "x"]), [1, 0, -1]),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from dpglm.blocks import BlockShape
 from dpglm.custodian.mechanism import calibrate
-from dpglm.custodian.sensitivity import approximate_squared_mu, centred_squared_mu, sensitivity
+from dpglm.custodian.sensitivity import approximate_squared_mu, look_squared_mu, sensitivity
 from dpglm.formula import build_design
 from dpglm.schema import Schema
 
@@ -179,12 +179,12 @@ def test_bound_is_above_a_fine_grid_for_random_block_lists():
         assert 0.999 * claimed.mu_squared <= fast <= claimed.mu_squared
 
 
-# Later stages: the blocks s, q q' and s s' of parallel vectors, |s| <= 1 and |q| <= 1.
+# Looks: the blocks s, q q' and s s' of parallel vectors, |s| <= 1 and |q| <= 1.
 
 SCALES = [(1.0, 1.0), (1.0, 5.0), (1.0, 0.3), (0.4, 2.0), (3.0, 3.5), (10.0, 1.0), (0.2, 30.0), (2.3, 2.0)]
 
 
-def centred_distance(score, information, other_score, other_information, noise):
+def look_distance(score, information, other_score, other_information, noise):
     """Squared distance, in noise standard deviations, of pairs of rows: the plain definition, matrices in full."""
     score_noise, information_noise, square_noise = noise
 
@@ -198,7 +198,7 @@ def centred_distance(score, information, other_score, other_information, noise):
     )
 
 
-def centred_search(noise, dimension, seed, pairs=4_000):
+def look_search(noise, dimension, seed, pairs=4_000):
     """Largest squared distance found over pairs of parallel bounded vectors: random ones, extreme ones, climbed ones.
 
     The variables are two directions and, for each, the signed lengths of score and information.
@@ -210,7 +210,7 @@ def centred_search(noise, dimension, seed, pairs=4_000):
         directions = directions / np.maximum(np.linalg.norm(directions, axis=2, keepdims=True), 1e-12)
         lengths = np.clip(variables[:, -4:], -1, 1)
         vectors = [directions[:, n % 2] * lengths[:, n, None] for n in range(4)]
-        return centred_distance(vectors[0], vectors[2], vectors[1], vectors[3], noise)
+        return look_distance(vectors[0], vectors[2], vectors[1], vectors[3], noise)
 
     variables = np.concatenate([rng.normal(size=(pairs, 2 * dimension)), rng.uniform(-1, 1, (pairs, 4))], axis=1)
     extreme = rng.random((pairs, 4)) < 0.7
@@ -224,15 +224,15 @@ def centred_search(noise, dimension, seed, pairs=4_000):
     return best
 
 
-def stage_noise(score_noise, information_noise):
+def look_noise(score_noise, information_noise):
     return score_noise, information_noise, math.sqrt(2) * score_noise
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 5])
 @pytest.mark.parametrize("scales", SCALES)
-def test_no_pair_of_parallel_vectors_exceeds_the_stage_and_some_pair_attains_it(scales, dimension):
-    claimed = centred_squared_mu(*scales, dimension)
-    found = centred_search(stage_noise(*scales), dimension, seed=dimension)
+def test_no_pair_of_parallel_vectors_exceeds_the_look_and_some_pair_attains_it(scales, dimension):
+    claimed = look_squared_mu(*scales, dimension)
+    found = look_search(look_noise(*scales), dimension, seed=dimension)
     assert found <= claimed
     y, x = scales[0] ** -2, scales[1] ** -2
     # One coefficient has parallel rows only, where perpendicular ones may be worse.
@@ -240,7 +240,7 @@ def test_no_pair_of_parallel_vectors_exceeds_the_stage_and_some_pair_attains_it(
     assert found >= 0.999 * attainable
 
 
-def test_the_stage_formula_is_the_maximum_over_lengths_and_cosine():
+def test_the_formula_of_a_look_is_the_maximum_over_lengths_and_cosine():
     """Every corner of the lengths and a fine grid of cosines; and nothing inside is larger."""
     cosine = np.linspace(-1, 1, 40_001)
     rng = np.random.default_rng(3)
@@ -253,7 +253,7 @@ def test_the_stage_formula_is_the_maximum_over_lengths_and_cosine():
             return y * (a * a + b * b - 2 * a * b * cosine) + y / 2 * square + x * information
 
         corners = max(moved(1, 1, 1, q, cosine).max() for q in (0, 1))
-        claimed = centred_squared_mu(score_noise, information_noise, 3)
+        claimed = look_squared_mu(score_noise, information_noise, 3)
         assert corners == pytest.approx(claimed, rel=1e-4)
         inside = moved(*rng.uniform(0, 1, (4, 200_000)), rng.uniform(-1, 1, 200_000))
         assert inside.max() < corners
@@ -264,7 +264,7 @@ def test_rounding_to_the_grid_costs_next_to_nothing():
         for scales in SCALES:
             y, x = scales[0] ** -2, scales[1] ** -2
             exact = max(4 * y + x, 3 * y + 2 * x + y * y / (y + 2 * x))
-            assert exact < centred_squared_mu(*scales, dimension) < exact * (1 + 2e-4)
+            assert exact < look_squared_mu(*scales, dimension) < exact * (1 + 2e-4)
 
 
 def forgotten_factor(y, x):
@@ -280,21 +280,21 @@ def forgotten_perpendicular_rows(y, x):
 
 
 @pytest.mark.parametrize("wrong", [forgotten_factor, forgotten_information, forgotten_perpendicular_rows])
-def test_the_search_rejects_wrong_formulas_of_a_stage(wrong):
-    found = {scales: centred_search(stage_noise(*scales), 3, seed=9, pairs=1_000) for scales in SCALES}
+def test_the_search_rejects_wrong_formulas_of_a_look(wrong):
+    found = {scales: look_search(look_noise(*scales), 3, seed=9, pairs=1_000) for scales in SCALES}
     assert any(found[scales] > wrong(scales[0] ** -2, scales[1] ** -2) * 1.01 for scales in SCALES)
 
 
 def test_the_search_rejects_a_square_with_less_noise():
     """The square is free at sqrt(2) times the score's noise; with the score's own it costs an eighth more."""
-    claimed = centred_squared_mu(1.0, 5.0, 3)
-    assert centred_search((1.0, 5.0, math.sqrt(2)), 3, seed=4, pairs=1_000) <= claimed
-    assert centred_search((1.0, 5.0, 1.0), 3, seed=4, pairs=1_000) > 1.1 * claimed
+    claimed = look_squared_mu(1.0, 5.0, 3)
+    assert look_search((1.0, 5.0, math.sqrt(2)), 3, seed=4, pairs=1_000) <= claimed
+    assert look_search((1.0, 5.0, 1.0), 3, seed=4, pairs=1_000) > 1.1 * claimed
 
 
 def test_the_search_rejects_vectors_that_are_not_parallel():
     """Opposite scores with perpendicular informations move further than the formula says: it needs parallel vectors."""
     east, north = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
-    moved = centred_distance(east, east, -east, north, stage_noise(1.0, 2.0))[0]
+    moved = look_distance(east, east, -east, north, look_noise(1.0, 2.0))[0]
     assert moved == pytest.approx(4 + 2 / 4)
-    assert moved > centred_squared_mu(1.0, 2.0, 2) * 1.03
+    assert moved > look_squared_mu(1.0, 2.0, 2) * 1.03

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import pytest
 import dpglm
 from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
+from dpglm.custodian.build import Request, build_release
+from seeded_noise import SeededNoise
 
 ROWS = 3000
 COLUMNS: dict[str, Any] = {
@@ -57,14 +60,20 @@ def table_of(columns: dict[str, Any], rows: int) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
+def schema_of(
+    columns: dict[str, Any], name: str = "people", unit: str = "one person", rows: int = ROWS
+) -> dpglm.Schema:
+    return dpglm.Schema.from_dict({"dataset": {"name": name, "rows": rows, "unit": unit}, "columns": columns})
+
+
 def released(
     formula: str, family: str, columns: dict[str, Any], name: str = "people", unit: str = "one person",
-    epsilon: float = 1.0, rows: int = ROWS,
+    epsilon: float = 1.0, rows: int = ROWS, **options: Any,
 ) -> dpglm.Release:  # fmt: skip
-    schema = dpglm.Schema.from_dict({"dataset": {"name": name, "rows": rows, "unit": unit}, "columns": columns})
+    schema = schema_of(columns, name, unit, rows)
     return dpglm.release(
-        table_of(columns, rows), formula, schema=schema, family=family, epsilon=epsilon, delta=1e-6, ledger=None,
-        allocation="equal", stages=1,
+        table_of(columns, rows), formula, schema=schema, family=family, epsilon=epsilon, delta=1e-6,
+        ledger=None, **options,
     )  # fmt: skip
 
 
@@ -76,7 +85,8 @@ def make_fit() -> Any:
         given = {key: changes.pop(key) for key in ("columns", "name", "unit", "rows") if key in changes}
         release = changes.pop("release", None)
         if release is None:
-            release = released(formula or FORMULAS[family], family, given.pop("columns", COLUMNS), **given)
+            release = released(formula or FORMULAS[family], family, given.pop("columns", COLUMNS), **given,
+                               method="moments", allocation="equal")  # fmt: skip
         count = len(release.design.coefficient_names)
         generator = np.random.default_rng(9)
         centers = 0.6 * (-1.0) ** np.arange(count)
@@ -97,6 +107,22 @@ def make_fit() -> Any:
         return Fit(**{**fields, **changes})
 
     return made
+
+
+@pytest.fixture(scope="session")
+def looks_fit() -> Any:
+    """A fit of a release by looks, in closed form: it takes no time. Bounds are generous, noise is always the same."""
+    made: dict[tuple[str, str | None], Fit] = {}
+
+    def fitted(family: str = "logistic", formula: str | None = None) -> Fit:
+        if (family, formula) not in made:
+            wide = {name: {**COLUMNS[name], "lower": 1, "upper": 10_000} for name in ("age", "cost")}
+            request = Request(formula or FORMULAS[family], schema_of(COLUMNS | wide), family, 5.0, 1e-6)
+            release = build_release(table_of(COLUMNS, ROWS), request, SeededNoise(1))
+            made[family, formula] = dpglm.fit(replace(release, private=True), seed=1)
+        return made[family, formula]
+
+    return fitted
 
 
 class Browser:

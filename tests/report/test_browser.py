@@ -174,6 +174,17 @@ def test_a_name_that_is_not_escaped_would_be_noticed(
     assert opened.complaints() != []
 
 
+def test_a_fit_by_looks_opens_without_complaint(looks_fit: Any, open_page: Any, tmp_path: Path) -> None:
+    opened = open_page(dpglm.report(looks_fit(), tmp_path / "looks.html"), width=375, height=700)
+    assert opened.complaints() == []
+    assert visible(opened, "#people")
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 375
+    assert "The looks agree with each other." in opened.evaluate("document.body.textContent")
+    opened.point("#effect-0", across=0.001)
+    age = float(tip(opened).split("\n")[0].removeprefix("age = "))
+    assert 5 < age < 30  # not the declared bound, which is 1
+
+
 def test_it_prints(path: Path, open_page: Any) -> None:
     opened = open_page(path, color_scheme="dark")
     printed = opened.pdf()

@@ -79,6 +79,59 @@ def test_every_part_is_there(make_fit: Any, family: str) -> None:
     assert len(text.encode()) < 200_000
 
 
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_a_fit_by_looks_says_what_looks_say(looks_fit: Any, family: str) -> None:
+    fit = looks_fit(family)
+    text = page(summarize(fit))
+    for part in (
+        "Agreement of looks", "Who is in the table", "a survey and 5 looks", "this very table", "in closed form",
+        f"Bayesian {fit.releases[0].design.family.regression} with {fit.link} link", "Columns are in standard units",
+        "as far as two scales to each side of its centre",
+    ):  # fmt: skip
+        assert part in text
+    for part in (
+        "R-hat",
+        "effective draws",
+        "sampler",
+        "numpyro",
+        "jax",
+        "--chains",
+        "--method",
+        "declared bounds, plus",
+    ):
+        assert part not in text.split("</style>")[1].replace("elliptical slice sampling", "")
+    assert "dpglm fit" in text
+    assert "--seed 1" in text
+    assert len(text.encode()) < 200_000
+
+
+def test_who_is_in_the_table_is_the_survey_with_its_noise(make_fit: Any, looks_fit: Any) -> None:
+    fit = looks_fit()
+    survey = fit.releases[0].survey
+    section = page(summarize(fit)).split('id="people"')[1].split("</section>")[0]
+    (share,) = survey.loc[(survey["column"] == "group") & (survey["level"] == "q"), "share"]
+    assert f"{100 * share:.1f} % ± " in section
+    assert abs(share - 1 / 3) < 0.1
+    for name in ("sick = yes", "age", "group = q", "treated = 1"):
+        assert f'<th scope="row">{name}</th>' in section
+    assert "Who is in the table" not in page(summarize(make_fit()))
+
+
+def test_a_share_is_never_outside_what_a_share_can_be() -> None:
+    assert sections._share(-0.01, 0.02) == "0.0 % ± 3.9"
+    assert sections._share(1.03, 0.02) == "100.0 % ± 3.9"
+    assert sections._share(None, 0.02) == "–"
+    assert sections._digits(51.63, 13.0) == 3  # to a tenth
+    assert sections._digits(1234.0, 2.0) == 5
+
+
+def test_another_prior_is_told_of_looks_too(looks_fit: Any) -> None:
+    again = dpglm.fit(looks_fit().releases[0], prior=SphericalPrior(9.0), seed=1)
+    text = page(summarize(again))
+    assert "elliptical slice sampling" in text
+    assert "dpglm.SphericalPrior(largest_squared_norm=9.0" in svg.html.unescape(text)
+
+
 def test_a_release_that_is_not_private_cannot_be_overlooked(make_fit: Any) -> None:
     fit = make_fit()
     text = page(summarize(replace(fit, releases=(replace(fit.releases[0], private=False),))))
@@ -144,13 +197,10 @@ def test_data_of_the_page_is_what_was_drawn(make_fit: Any) -> None:
     np.testing.assert_allclose([along["mean"][0], along["mean"][-1]], expected["mean"], rtol=1e-4)
 
 
-def test_two_releases_several_stages_and_other_priors_are_shown(make_fit: Any) -> None:
+def test_two_releases_and_other_priors_are_shown(make_fit: Any) -> None:
     fit = make_fit()
     release = fit.releases[0]
-    staged = replace(release, stages=(*release.stages, release.stages[0]))
-    text = page(summarize(replace(fit, releases=(staged, replace(release, id="another")))))
-    assert "in 2 stages" in text
-    assert "Later stages are sums" in text
+    text = page(summarize(replace(fit, releases=(release, replace(release, id="another")))))
     assert "this very table" not in text
     own = page(summarize(replace(fit, table_coefficients=fit.coefficients + 0.1)))
     assert "this very table" in own

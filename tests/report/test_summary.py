@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
-from dpglm.report import words
-from dpglm.report.effects import predictors, reference_point
+from dpglm.report import formats, words
+from dpglm.report.effects import predictors, reference_point, typical
 from dpglm.report.summary import density_of, estimates, summarize
 
 
@@ -45,8 +46,10 @@ def test_densities_integrate_to_one_and_hold_zero_where_it_is_near() -> None:
 def test_the_priors_density_in_original_units_is_that_of_its_draws(make_fit: Any, prior: Any) -> None:
     import jax
 
+    from dpglm.paper.prior_densities import sampled
+
     fit = replace(make_fit("linear"), prior=prior)
-    draws = np.stack([np.asarray(prior.sample(fit.names, key)) for key in jax.random.split(jax.random.key(1), 2000)])
+    draws = np.stack([np.asarray(sampled(prior, fit.names, key)) for key in jax.random.split(jax.random.key(1), 2000)])
     matrix, shift = fit.releases[0].design.to_original_units()
     for units, values in (("scaled", draws), ("original", draws @ matrix.T + shift)):
         for index, estimate in enumerate(estimates(fit, units=units)):
@@ -58,12 +61,68 @@ def test_the_priors_density_in_original_units_is_that_of_its_draws(make_fit: Any
 
 
 def test_the_reference_point_is_public_and_can_be_chosen(make_fit: Any) -> None:
-    design = make_fit().releases[0].design
-    assert reference_point(design) == {"age": 50.0, "group": "p", "treated": 0}
-    assert reference_point(design, {"group": "r", "age": "30", "treated": "1"}) == {
+    release = make_fit().releases[0]
+    assert reference_point(release) == {"age": 50.0, "group": "p", "treated": 0}
+    assert reference_point(release, {"group": "r", "age": "30", "treated": "1"}) == {
         "age": 30.0, "group": "r", "treated": 1,
     }  # fmt: skip
-    assert [column.name for column in predictors(design)] == ["age", "group", "treated"]
+    assert [column.name for column in predictors(release.design)] == ["age", "group", "treated"]
+
+
+def test_typical_values_are_those_of_the_survey_whatever_the_bounds(looks_fit: Any) -> None:
+    """Ages are 20 to 80, declared as 1 to 10,000; counts 0 to 6."""
+    release = looks_fit("linear").releases[0]
+    columns = release.design.schema.columns
+    age = typical(release, columns["age"])
+    assert age.centre == pytest.approx(50, abs=6)
+    assert (age.low, age.high) == (pytest.approx(15, abs=10), pytest.approx(85, abs=10))
+    assert reference_point(release)["age"] == age.centre
+    visits = typical(release, columns["visits"])
+    assert visits.centre in (2.0, 3.0, 4.0)
+    assert visits.low in (0, 1)
+    assert visits.high in (4, 5, 6)
+    along = {effect.column.name: effect.values for effect in summarize(looks_fit("linear")).effects}
+    assert (along["age"][0], along["age"][-1]) == (age.low, age.high)
+    assert along["visits"] == tuple(range(int(visits.low), int(visits.high) + 1))
+
+
+def test_a_column_inside_an_expression_stands_where_the_expression_does(looks_fit: Any) -> None:
+    release = looks_fit("linear", "cost ~ log(age)").releases[0]
+    age = typical(release, release.design.schema.columns["age"])
+    assert 35 < age.centre < 60
+    assert 1 <= age.low < 35 < 55 < age.high < 250
+
+
+def test_of_a_closed_form_what_is_drawn_is_exact(looks_fit: Any) -> None:
+    fit = looks_fit()
+    for units in ("original", "scaled"):
+        for estimate, (mean, stddev) in zip(
+            estimates(fit, units=units), fit.normal_marginals(units), strict=True
+        ):  # fmt: skip
+            assert (estimate.mean, estimate.sd) == (mean, stddev)
+            assert estimate.inner_upper - estimate.inner_lower == pytest.approx(2 * 0.67449 * stddev, rel=1e-4)
+            assert estimate.p_sign == pytest.approx(NormalDist().cdf(abs(mean) / stddev))
+            curve = estimate.density
+            np.testing.assert_allclose(curve.y, [NormalDist(mean, stddev).pdf(x) for x in curve.x])
+            np.testing.assert_allclose(curve.below, [NormalDist(mean, stddev).cdf(x) for x in curve.x])
+
+
+def test_the_prior_of_looks_is_around_the_intercept_that_the_survey_shows(looks_fit: Any) -> None:
+    fit = looks_fit()
+    prior = fit.closed.prior
+    assert abs(prior.mean[0]) > 1e-6
+    for index, estimate in enumerate(estimates(fit, units="scaled")):
+        normal = NormalDist(prior.mean[index], prior.covariance[index, index] ** 0.5)
+        np.testing.assert_allclose(estimate.prior, [normal.pdf(x) for x in estimate.density.x])
+
+
+def test_looks_that_disagree_are_bad_health(looks_fit: Any) -> None:
+    fit = looks_fit()
+    (health,) = summarize(fit).health
+    assert health.good
+    (health,) = summarize(replace(fit, closed=replace(fit.closed, surprises=np.array([0.4, 1e-6])))).health
+    assert not health.good
+    assert health.value == "1e-06"
 
 
 def test_an_offset_is_held_but_not_walked_along(make_fit: Any) -> None:
@@ -107,10 +166,10 @@ def test_health_says_what_is_wrong(make_fit: Any) -> None:
     [(0.0, "0"), (1234.5, "1234"), (-0.00012345, "−0.000123"), (1e-7, "1.00e−07"), (float("nan"), "n/a"), (2, "2.00")],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert words.number(value) == text
+    assert formats.number(value) == text
 
 
 def test_probabilities_are_never_certain() -> None:
-    assert words.percent(1.0, 4000) == "> 99.9 %"
-    assert words.percent(0.0, 200) == "< 0.5 %"
-    assert words.percent(0.973, 4000) == "97.3 %"
+    assert formats.percent(1.0, 4000) == "> 99.9 %"
+    assert formats.percent(0.0, 200) == "< 0.5 %"
+    assert formats.percent(0.973, 4000) == "97.3 %"

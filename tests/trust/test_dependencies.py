@@ -16,7 +16,7 @@ TRUSTED = {
 HEAVY = {"jax", "jaxlib", "numpyro", "arviz", "matplotlib", "xarray", "typer", "rich", "pyspark"}
 
 
-def test_a_release_of_one_stage_loads_no_more_than_the_trust_list(tmp_path: Path) -> None:
+def test_a_release_loads_no_more_than_the_trust_list(tmp_path: Path) -> None:
     loaded = loaded_by_a_release(str(tmp_path))
     assert {"numpy", "pyarrow", "opendp", "dp-accounting"} <= loaded
     assert not loaded & HEAVY

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -23,14 +23,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpglm.analyst import result
-from dpglm.analyst.result import load_fit
+from dpglm.analyst import fit_file
+from dpglm.analyst.fit_file import load_fit
 from dpglm.custodian.ledger import _APPLICATION_ID, Ledger
 from dpglm.errors import FileError, InputError
 from dpglm.formula import build_design
 from dpglm.release_file import _checksum, read_release
 from dpglm.schema import Schema
 from dpglm.terminal import kind_of
+from trust import bombs
 from trust.fuzz import KINDS, Fuzzer
 from trust.guard import Guard, limits
 from trust.seeds import SCHEMA, Seeds, make_seeds
@@ -57,6 +58,64 @@ def test_whatever_is_done_to_a_file_it_is_read_or_refused_in_one_line(
 ) -> None:
     Fuzzer(guard, seeds, chance).case(kind)
     assert guard.breaches == []
+
+
+@pytest.fixture(scope="module")
+def strict(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    """A second and 500 MB, beyond a process that has read good files."""
+    guard = Guard(tmp_path_factory.mktemp("bombs").resolve(), seconds=bombs.SECONDS)
+    guard.check("good", lambda: read_release(seeds.releases[0]), str)
+    build_design("y ~ x*z", seeds.schema, "logistic")  # loads the parser of formulas
+    assert guard.breaches == []
+    return guard
+
+
+def refused_quickly(guard: Guard, name: str, reader: Callable[[], object]) -> None:
+    with limits(bombs.MEGABYTES):
+        accepted = guard.check(name, reader, lambda: name)
+    assert guard.breaches == []
+    assert accepted == (name in HARMLESS)
+
+
+HARMLESS = {"brackets of a formula", "a long chain of signs"}  # small as what is read, too
+
+
+@pytest.mark.parametrize("name", bombs.FORMULAS)
+def test_a_small_formula_that_asks_for_much_ends_in_one_line(name: str, seeds: Seeds, strict: Guard) -> None:
+    columns, right = bombs.FORMULAS[name]
+    schema = Schema.from_dict({**SCHEMA, "columns": SCHEMA["columns"] | columns})
+    refused_quickly(strict, name, lambda: build_design(f"y ~ {right}", schema, "logistic"))
+    text = bombs.sealed(bombs.with_formula(seeds.releases[0], (columns, right)))
+    refused_quickly(strict, f"{name}, in a file", lambda: read_release(text))
+
+
+@pytest.mark.parametrize("name", bombs.RELEASES)
+def test_a_small_release_file_that_asks_for_much_ends_in_one_line(name: str, seeds: Seeds, strict: Guard) -> None:
+    text = bombs.sealed(bombs.RELEASES[name](seeds.releases[0], seeds.releases[3]))
+    assert len(text) < 150_000
+    refused_quickly(strict, name, lambda: read_release(text))
+    if "over" in name:
+        with pytest.raises(FileError, match=r"the blocks have [0-9,]+ monomials of \d+ columns, at most 100,000"):
+            read_release(text)
+
+
+@pytest.mark.parametrize("size", [20_000, 200_000])
+@pytest.mark.parametrize("name", bombs.SCHEMAS)
+def test_a_small_schema_file_that_asks_for_much_ends_in_one_line(name: str, size: int, strict: Guard) -> None:
+    path = strict.folder / "a.toml"
+    path.write_bytes(bombs.SCHEMAS[name](size))
+    refused_quickly(strict, name, lambda: Schema.load(path))
+
+
+def test_what_is_large_but_allowed_is_still_read(tmp_path: Path) -> None:
+    """As many columns, and a key of as many dots, as there may be."""
+    outcome = {"y": SCHEMA["columns"]["y"]}
+    for columns, right in (bombs.crossed(1, 151), bombs.chained(150, "+"), bombs.powered(7, 4)):
+        schema = Schema.from_dict({**SCHEMA, "columns": outcome | columns})
+        assert build_design(f"y ~ {right}", schema, "logistic").dimension in (98, 150)
+    path = tmp_path / "a.toml"
+    path.write_text(Schema.from_dict({**SCHEMA, "columns": {"a" + ".b" * 90: bombs.NUMERIC}}).to_toml())
+    assert list(Schema.load(path).columns) == ["a" + ".b" * 90]
 
 
 def touch(path: str) -> None:
@@ -125,7 +184,7 @@ def test_no_formula_is_run(formula: str, tmp_path: Path, seeds: Seeds) -> None:
     ("content", "rule"),
     [
         (b"x = " + b"9" * 5000, "is not valid TOML"),
-        (b"a." * 3000 + b"a = 1", "is not a known key"),
+        (b"a." * 3000 + b"a = 1", "a key of many dots"),
         (b"x = " + b"[" * 100_000, "is not valid TOML"),
         (b"\xff\xfe", "is not valid TOML"),
         (b"# " + b"x" * 2**22, "is larger than a schema can be"),
@@ -165,7 +224,7 @@ def test_a_fit_that_unpacks_to_more_than_it_may_is_not_unpacked(
         archive.writestr("more.npy", b"\0" * 10_000_000)
     assert path.stat().st_size < 100_000
     load_fit(path)
-    monkeypatch.setattr(result, "_LARGEST_FILE", 1_000_000)
+    monkeypatch.setattr(fit_file, "_LARGEST_FILE", 1_000_000)
     with pytest.raises(FileError, match="larger than a fit can be"):
         load_fit(path)
 

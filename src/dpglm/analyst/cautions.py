@@ -9,30 +9,35 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.priors import NormalPrior
-from dpglm.centring import only_of_moments
+from dpglm.schema import Column
 
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
-    from dpglm.release_file import Release
+    from dpglm.releases import Release
 
 WANTED_ESS = 1_000
 _LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
+_SURPRISE = 1e-3  # chance of a look's score
+_STRONG = 4.0  # standard deviation of the linear predictor, in logits or logs
+_DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them are all but decided
+_RARE = 2.0  # standard deviations of a share
 _PRIOR_SHARE = 0.8
 _CONFLICT, _FAR_APART, _WITHIN = 3.0, 10, 2.0  # standard deviations
-# Root mean square difference of a one-stage estimate from maximum likelihood, over that of the coefficients, without
-# noise: the largest seen on the tables of docs/real.md.
-_TYPICAL_DISCREPANCY = {"logistic": 0.27, "poisson": 0.27, "linear": 0.05}
-# Below this N mu^2 / D, and above this standard deviation of the linear predictor, staged intervals were too narrow.
-_SMALL_SIGNAL, _STRONG_EFFECT = 12.0, 0.75
-# Above this one privacy should cost a few per cent; intervals this many times as wide tell of looks that missed.
-_LARGE_SIGNAL, _LARGE_INFLATION = 360.0, 3.0
 
 
 def cautions(fit: Fit) -> list[str]:
     """All that applies to a fit, each once."""
+    messages = _look_warnings(fit) if fit.diagnostics is None else _sampler_warnings(fit)
+    messages += _prior_warnings(fit)
+    return list(dict.fromkeys(messages))  # two releases of one table warn once
+
+
+def _sampler_warnings(fit: Fit) -> list[str]:
+    """Of moments."""
     messages = []
     diagnostics = fit.diagnostics
+    assert diagnostics is not None
     if fit.method == "nuts":
         largest = float(np.max(diagnostics.r_hat))
         if largest > _LARGEST_R_HAT:
@@ -57,7 +62,6 @@ def cautions(fit: Fit) -> list[str]:
         )
     if not fit.options.get("noise_aware", True):
         messages.append("the privacy noise was ignored on request: these intervals are too narrow")
-    messages += _prior_warnings(fit)
     if fit.predictor_stddev > _COMFORTABLE_STDDEV:
         messages.append(
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: few rows are undecided, and the"
@@ -66,12 +70,68 @@ def cautions(fit: Fit) -> list[str]:
     if not diagnostics.mode_converged:
         remedy = "use method='nuts'" if fit.method == "laplace" else "look at R-hat"
         messages.append(f"no clear mode was found, so the approximation that sampling starts from may be off: {remedy}")
-    messages += _first_stage_warnings(fit)
-    messages += _strong_effect_warnings(fit)
     messages += _discrepancy_warnings(fit)
     for release in fit.releases:
         messages += _size_warnings(release)
-    return list(dict.fromkeys(messages))  # two releases of one table warn once
+    return messages
+
+
+def _look_warnings(fit: Fit) -> list[str]:
+    """Of looks: looks that disagree, levels that hardly occur, columns that the survey doubts, effects that decide."""
+    messages = []
+    assert fit.closed is not None
+    if fit.closed.surprises.size and fit.closed.surprises.min() < _SURPRISE:
+        messages.append(
+            "a look missed what the looks before it predicted by more than chance"
+            f" (p = {fit.closed.surprises.min():.1g}): intervals may be too narrow; release again with more budget"
+        )
+    if fit.predictor_stddev > _STRONG:
+        messages.append(
+            f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: some rows are all but decided,"
+            " and effects this strong may be larger than their intervals say"
+        )
+    messages += _deciding_warnings(fit)
+    for release in fit.releases:
+        record = release.survey_record
+        assert record is not None
+        messages += [f"the survey says of {problem}" for problem in record.survey.problems]
+        for subject, place in zip(record.survey.subjects, record.survey.places, strict=True):
+            if not place.seen:
+                messages.append(
+                    f"{subject.name}: nearly all rows have one value, and the survey could not see how far the others"
+                    " are: its coefficient is not to be trusted; release again with more budget"
+                )
+            rare = [
+                str(level)
+                for level, share in zip(getattr(subject.source, "levels", ()), place.shares, strict=False)
+                if share < _RARE * place.stddev
+            ]
+            if rare:
+                messages.append(
+                    f"{subject.name}: the survey cannot tell whether any row has {', '.join(rare)} (fewer than about"
+                    f" {2 * _RARE * place.stddev * release.num_rows:.0f} rows): what is said of it leans on the prior"
+                )
+    return messages
+
+
+def _deciding_warnings(fit: Fit) -> list[str]:
+    """Levels that all but decide an outcome of two levels: looks are linear and cannot tell how far that goes."""
+    if fit.releases[0].design.family.outcome_limits != (0.0, 1.0):
+        return []
+    means = _flat(fit) @ fit.releases[0].design.to_original_units()[0].T
+    columns = [column for term in fit.releases[0].design.terms for column in term.columns]
+    levels = {column.name for column in columns if all(isinstance(factor.source, Column) for factor in column.factors)}
+    deciding = [
+        name
+        for name, mean in zip(fit.names, means.mean(axis=0), strict=True)
+        if name in levels and abs(mean) > _DECIDING
+    ]
+    if not deciding:
+        return []
+    return [
+        f"{', '.join(deciding)} all but decides the outcome: read its effect as at least so large, its interval says"
+        " nothing of how much larger it may be"
+    ]
 
 
 def _prior_warnings(fit: Fit) -> list[str]:
@@ -83,6 +143,8 @@ def _prior_warnings(fit: Fit) -> list[str]:
     if not isinstance(fit.prior, NormalPrior):
         return []
     names, draws, scales = np.array(fit.names), _flat(fit), fit.prior.scales(fit.names)
+    if fit.closed is not None:  # the prior of an intercept is around the survey's
+        draws = draws - fit.closed.prior.mean
     share = draws.std(axis=0) / scales
     left = np.maximum(1 - share**2, 0.01)  # not zero where the posterior is the prior
     apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
@@ -104,54 +166,18 @@ def _prior_warnings(fit: Fit) -> list[str]:
 
 
 def _discrepancy_warnings(fit: Fit) -> list[str]:
-    """How far a match of moments may be off: one stage is right for Gaussian predictors and a right regression only."""
-    option = only_of_moments(fit.releases[0].family, fit.options)
-    staged = [release for release in fit.releases if len(release.stages) > 1]
-    if staged and option is None:
-        return []
+    """How far a match of moments may be off: it is right for Gaussian predictors and a right regression only."""
     draws = _flat(fit)
     size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
-    share = _TYPICAL_DISCREPANCY[fit.releases[0].family]
+    share = fit.releases[0].design.family.moments_discrepancy
     spread = float(np.median(draws.std(axis=0)))
     ratio = share * size / spread if spread > 0 else 0.0
     if ratio < 1:
         return []
     return [
-        f"one stage assumes Gaussian predictors; on real tables its coefficients were off by up to {share:.0%} of their"
-        f" typical size, here {ratio:.1f} posterior standard deviations: ask for a release in stages, or read the"
-        " intervals as too narrow where columns are binary or skewed"
-    ]
-
-
-def _strong_effect_warnings(fit: Fit) -> list[str]:
-    """Where later looks are taken far from the estimate: a strong effect seen through much noise (docs/stages.md)."""
-    if fit.table_coefficients is None:
-        return []
-    signal = sum(each.num_rows * each.privacy.mu**2 for each in fit.releases) / len(fit.names)
-    wide = [name for name, times in zip(fit.names, fit.inflation[1], strict=True) if times > _LARGE_INFLATION]
-    if signal > _LARGE_SIGNAL and wide:
-        return [
-            f"the looks of this release missed {', '.join(wide)}: intervals are much wider than the budget explains,"
-            " and the prior decides where they lie. Some column fills little of its declared bounds, or the prior"
-            " excludes its effect: release again with closer bounds"
-        ]
-    if fit.releases[0].family != "logistic" or signal >= _SMALL_SIGNAL or fit.predictor_stddev < _STRONG_EFFECT:
-        return []
-    return [
-        "few rows for this budget and strong effects: in simulations such posteriors leaned toward zero, and 85 to 91 %"
-        " of their 95 % intervals covered"
-    ]
-
-
-def _first_stage_warnings(fit: Fit) -> list[str]:
-    """Where a release in stages was asked for what only its first stage can answer."""
-    option = only_of_moments(fit.releases[0].family, fit.options)
-    shares = [each.stages[0].mu ** 2 / each.privacy.mu**2 for each in fit.releases if len(each.stages) > 1]
-    if option is None or not shares:
-        return []
-    return [
-        f"later stages did not measure {option}={fit.options[option]!r}: only the first is used, {max(shares):.0%} of"
-        f" the budget; leave {option} out, or ask for a release with stages=1"
+        f"moments assume Gaussian predictors; on real tables their coefficients were off by up to {share:.0%} of their"
+        f" typical size, here {ratio:.1f} posterior standard deviations: read the intervals as too narrow where columns"
+        " are binary or skewed"
     ]
 
 
@@ -161,14 +187,12 @@ def _size_warnings(release: Release) -> list[str]:
     if release.num_rows < 20 * (dimension + 1):
         return [f"{release.num_rows} rows for {dimension} columns: the normal approximation of the sums is doubtful"]
     total = {(block.y_power, block.degree): block.values for block in release.blocks}.get((1, 0))
-    if total is None or release.family == "linear":
+    family = release.design.family
+    if total is None or family.rare_events is None:
         return []
-    if release.family == "poisson":
-        events, what = float(total[0]), "events were counted"
-    else:
-        events, what = (release.num_rows - abs(float(total[0]))) / 2, "rows have the rarer outcome"
+    events = float(total[0]) if family.coding == "count" else (release.num_rows - abs(float(total[0]))) / 2
     if events < 10 * (dimension + 1):
-        return [f"about {max(events, 0):.0f} {what}: the normal approximation of the sums is doubtful"]
+        return [f"about {max(events, 0):.0f} {family.rare_events}: the normal approximation of the sums is doubtful"]
     return []
 
 

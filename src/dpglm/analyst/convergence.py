@@ -7,11 +7,10 @@ of a thousand fits has thousands of coefficients, and ArviZ loops over them. The
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-
-from dpglm.analyst.programs import kept_array, threads, usable_cores
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,8 +25,7 @@ def convergence(draws: Floats) -> tuple[Floats, Floats, Floats]:
     """
     chains, _, columns = draws.shape
     parts = [draws[..., first : first + _COLUMNS_AT_ONCE] for first in range(0, columns, _COLUMNS_AT_ONCE)]
-    # NumPy sorts and transforms beside itself.
-    bulk, tail, r_hat = np.concatenate(list(threads(usable_cores()).map(_of_columns, parts)), axis=1)
+    bulk, tail, r_hat = np.concatenate([_of_columns(part) for part in parts], axis=1)
     return bulk, tail, r_hat if chains > 1 else np.full(columns, np.nan)
 
 
@@ -57,7 +55,7 @@ def _normal_scores(draws: Floats) -> Floats:
     return np.stack(columns, axis=1).reshape(draws.shape)
 
 
-@kept_array  # SciPy's import takes longer
+@lru_cache(maxsize=8)
 def _scores(count: int) -> Floats:
     """Of the ranks 1, 1.5, 2, ... among so many."""
     from scipy.special import ndtri

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from dpglm.analyst.jax_later import double_precision
-from dpglm.analyst.posteriors import fit_moments, fit_staged
-from dpglm.analyst.programs import kind_of, loading_ahead
+import numpy as np
+
+from dpglm.analyst.closed_form import fit_looks
 from dpglm.analyst.result import Fit, FitWarning
-from dpglm.analyst.sampler import Progress
-from dpglm.centring import only_of_moments
 from dpglm.errors import InputError
-from dpglm.release_file import Release
+from dpglm.releases import Release
 
 METHODS = ("nuts", "laplace")
+Progress = Callable[[int, int], None]  # done, of all
 _LEAST_DRAWS = 4  # for an effective sample size
 _LARGEST_DRAWS, _LARGEST_CHAINS, _LARGEST_PRODUCT, _LARGEST_SEED = 1_000_000, 1_000, 10_000_000, 2**63 - 1
 
@@ -43,8 +42,7 @@ def fit(
     ----------
     releases
         One release, or several: different datasets as independent tables with shared coefficients, releases of one
-        dataset as one table seen through several noises. Of a release in stages only the first is used where another
-        link, a given dispersion or other moments are asked for, and a warning says so.
+        dataset as one table seen through several noises.
     link
         Logistic: "logit" (default) or "probit"; counts: "log" (default) or "softplus" (the paper's).
     dispersion
@@ -108,6 +106,16 @@ class Asked:
     progress: Progress | None
     options: dict[str, Any]
 
+    def check_looks(self, link: str) -> None:
+        """Refuse options that only moments have an answer to: looks fixed their link, and measured what scatters."""
+        answered = {
+            "link": (None, link), "dispersion": (None, "infer"), "moments": (None, "exact"), "noise_aware": (True,),
+        }  # fmt: skip
+        for name, values in answered.items():
+            if self.options.get(name) not in values:
+                rule = "belongs to releases by method='moments'"
+                raise InputError(name, self.options[name], rule, "leave it out, or release moments")
+
     def facts(self) -> dict[str, Any]:
         """What a fit remembers."""
         dispersion = self.options["dispersion"]
@@ -119,15 +127,20 @@ def _fit_groups(groups: Sequence[tuple[Any, ...]], asked: Asked) -> list[Fit]:
     """One posterior a group of releases, all of one shape, in one batch."""
     for group in groups or [()]:
         _check(group, asked)
-    if not double_precision():
-        raise InputError(
-            "jax_enable_x64", False, "single precision loses what the sums tell", "leave JAX's double precision on"
-        )
-    in_stages = any(len(release.stages) > 1 for group in groups for release in group)
-    in_stages &= only_of_moments(groups[0][0].family, asked.options) is None
-    kinds = [(release.family, release.formula, len(release.stages)) for release in groups[0]]
-    with loading_ahead(*kind_of(len(groups), kinds)):
-        return fit_staged(groups, asked) if in_stages else fit_moments(groups, asked)
+    if groups[0][0].method == "looks":
+        asked.check_looks(groups[0][0].design.family.link)
+        return [_fit_looks(group, asked) for group in groups]
+    from dpglm.paper.posteriors import fit_moments  # JAX, which only releases of moments need
+
+    return fit_moments(groups, asked)
+
+
+def _fit_looks(group: tuple[Any, ...], asked: Asked) -> Fit:
+    try:
+        return fit_looks(group, asked)
+    except (ArithmeticError, IndexError, np.linalg.LinAlgError):  # no release that dpglm made leads here
+        rule = "holds looks that contradict each other"
+        raise InputError("releases", group[0].id, rule, "ask for the file again") from None
 
 
 def _progress_bar(progress: bool | Progress | None) -> Progress | None:
@@ -156,6 +169,9 @@ def _check(releases: Sequence[Any], asked: Asked) -> None:
     if not releases:
         raise InputError("releases", releases, "must hold at least one release", "pass dpglm.load_release(path)")
     for release in releases:
+        if isinstance(release, Release) and release.method != releases[0].method:
+            rule = "is by another method than the first"
+            raise InputError("releases", release.id, rule, "fit releases by looks and by moments by themselves")
         if not isinstance(release, Release):
             raise InputError("releases", type(release).__name__, "must be a Release", "use dpglm.load_release(path)")
     if asked.method not in METHODS:

@@ -1,6 +1,6 @@
 """Priors of the coefficients, in scaled coordinates: bounds map to [-1, 1], so one default suits all columns.
 
-Each prior maps an unconstrained vector to coefficients and gives the log density there, Jacobian included.
+What a prior is; ``dpglm.paper.prior_densities`` says what a sampler of JAX's needs of it.
 """
 
 from __future__ import annotations
@@ -8,16 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.jax_later import jax, jnp, special
 from dpglm.errors import InputError
-
-if TYPE_CHECKING:
-    from jax import Array
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,31 +38,9 @@ class NormalPrior:
         """Standard deviation of each coefficient."""
         return np.array([self.intercept if name == "Intercept" else self.slopes for name in names])
 
-    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
-        """Coefficients, and their log density as a function of the free vector."""
-        scales = self.scales(names)
-        constant = -jnp.sum(jnp.log(scales)) - 0.5 * len(names) * math.log(2 * math.pi)
-        return free, constant - 0.5 * jnp.sum((free / scales) ** 2)
-
-    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
-        """The free vector of some coefficients."""
-        return coefficients
-
-    def sample(self, names: tuple[str, ...], key: Array) -> Array:
-        """One draw."""
-        return jax.random.normal(key, (len(names),)) * self.scales(names)
-
     def as_normal(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
         """Means and covariance of a normal distribution like it: itself."""
         return np.zeros(len(names)), np.diag(self.scales(names) ** 2)
-
-
-def _erf_over_length(squared: Array) -> Array:
-    """erf(t / sqrt 2) / t of the square of t, with its derivatives also at zero."""
-    small = squared < 1e-3
-    square = jnp.where(small, 1.0, squared)
-    series = math.sqrt(2 / math.pi) * (1 - squared / 6 + squared**2 / 40 - squared**3 / 336)
-    return jnp.where(small, series, special.erf(jnp.sqrt(square / 2)) / jnp.sqrt(square))
 
 
 @dataclass(frozen=True)
@@ -96,48 +70,10 @@ class SphericalPrior:
         intercept = np.array([name == "Intercept" for name in names])
         return np.zeros(len(names)), np.diag(np.where(intercept, self.intercept**2, inside))
 
-    def nearest(self, names: tuple[str, ...], coefficients: Array) -> Array:
-        """The nearest coefficients whose slopes lie in the ball."""
-        first = int(names[0] == "Intercept")
-        squared = jnp.sum(coefficients[first:] ** 2)
-        shrink = jnp.sqrt(jnp.minimum(1.0, self.largest_squared_norm / jnp.maximum(squared, 1e-300)))
-        return jnp.concatenate([coefficients[:first], shrink * coefficients[first:]])
 
-    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
-        """The ball of radius r is covered by v -> r v erf(t / sqrt 2) / t, where t is the length of v.
-
-        Its log Jacobian is (d - 1) log(erf(t / sqrt 2) / t) - t^2/2 + const: the tails are those of a normal, so that
-        a posterior that leans on the edge of the ball is sampled as easily as one inside.
-        """
-        first = int(names[0] == "Intercept")
-        slopes, dimension = free[first:], len(names) - first
-        squared = jnp.sum(slopes**2)
-        shrink = _erf_over_length(squared)
-        inside = slopes * shrink * math.sqrt(self.largest_squared_norm)
-        density = -0.5 * jnp.sum(inside**2) + (dimension - 1) * jnp.log(shrink) - 0.5 * squared
-        if first:
-            density += -0.5 * (free[0] / self.intercept) ** 2
-        return jnp.concatenate([free[:first], inside]), density
-
-    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
-        """The inverse; points outside the ball go to 0.9 of its radius."""
-        first = int(names[0] == "Intercept")
-        slopes = coefficients[first:] / math.sqrt(self.largest_squared_norm)
-        length = jnp.sqrt(jnp.sum(slopes**2))
-        stretched = math.sqrt(2) * special.erfinv(jnp.minimum(length, 0.9)) / jnp.maximum(length, 1e-300)
-        return jnp.concatenate([coefficients[:first], slopes * stretched])
-
-    def sample(self, names: tuple[str, ...], key: Array) -> Array:
-        """One draw: the squared norm by inverting its truncated distribution function."""
-        from scipy.stats import chi2
-
-        first = int(names[0] == "Intercept")
-        dimension = len(names) - first
-        direction_key, norm_key, intercept_key = jax.random.split(key, 3)
-        direction = jax.random.normal(direction_key, (dimension,))
-        share = float(jax.random.uniform(norm_key)) * chi2.cdf(self.largest_squared_norm, dimension)
-        slopes = direction / jnp.linalg.norm(direction) * math.sqrt(chi2.ppf(share, dimension))
-        return jnp.concatenate([self.intercept * jax.random.normal(intercept_key, (first,)), slopes])
+def _is_scipys(distribution: object) -> bool:
+    """A frozen continuous distribution of ``scipy.stats``."""
+    return all(hasattr(distribution, part) for part in ("logpdf", "dist", "args", "kwds"))
 
 
 def distribution_text(distribution: Any) -> str:
@@ -147,6 +83,9 @@ def distribution_text(distribution: Any) -> str:
     """
     if isinstance(distribution, str):
         return distribution
+    if _is_scipys(distribution):
+        given = [*map(str, distribution.args), *(f"{key}={value}" for key, value in distribution.kwds.items())]
+        return f"{distribution.dist.name}({', '.join(given)})"
     name = type(distribution).__name__
     base = None if hasattr(distribution, "transforms") else getattr(distribution, "base_dist", None)
     values = {key: np.asarray(getattr(distribution, key, None)) for key in getattr(distribution, "arg_constraints", {})}
@@ -159,62 +98,30 @@ def distribution_text(distribution: Any) -> str:
 
 @dataclass(frozen=True)
 class CustomPrior:
-    """Any NumPyro distribution a coefficient, by name; the others keep the default. Scaled coordinates."""
+    """A NumPyro distribution a coefficient, by name; the others keep the default. Scaled coordinates.
+
+    Fits of looks also take frozen ones of ``scipy.stats``.
+    """
 
     distributions: tuple[tuple[str, Any], ...]
     others: NormalPrior = NormalPrior()
-
-    def _each(self, names: tuple[str, ...]) -> list[Any]:
-        import numpyro.distributions as dist
-
-        given = dict(self.distributions)
-        defaults = self.others.scales(names)
-        return [given.get(name, dist.Normal(0.0, scale)) for name, scale in zip(names, defaults, strict=True)]
-
-    def constrain(self, names: tuple[str, ...], free: Array) -> tuple[Array, Array]:
-        """Each coefficient through the bijection to its distribution's support."""
-        from numpyro.distributions import biject_to
-
-        values, density = [], jnp.zeros(())
-        for distribution, position in zip(self._each(names), range(len(names)), strict=True):
-            transform = biject_to(distribution.support)
-            value = transform(free[position])
-            density += distribution.log_prob(value) + transform.log_abs_det_jacobian(free[position], value)
-            values.append(value)
-        return jnp.stack(values), density
-
-    def unconstrain(self, names: tuple[str, ...], coefficients: Any) -> Any:
-        """The inverse where it exists, zero elsewhere."""
-        from numpyro.distributions import biject_to
-
-        free = [biject_to(d.support).inv(c) for d, c in zip(self._each(names), coefficients, strict=True)]
-        return jnp.nan_to_num(jnp.stack(free), nan=0.0, posinf=0.0, neginf=0.0)
-
-    def sample(self, names: tuple[str, ...], key: Array) -> Array:
-        """One draw."""
-        keys = jax.random.split(key, len(names))
-        return jnp.stack([d.sample(k) for d, k in zip(self._each(names), keys, strict=True)])
-
-    def as_normal(self, names: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """Medians, and the spread of the middle two thirds of draws, which heavy tails have too."""
-        keys = jax.random.split(jax.random.key(0), len(names))
-        draws = [np.asarray(d.sample(k, (2_000,))) for d, k in zip(self._each(names), keys, strict=True)]
-        low, middle, high = np.quantile(draws, [0.1587, 0.5, 0.8413], axis=1)
-        return middle, np.diag(((high - low) / 2) ** 2)
 
 
 Prior = NormalPrior | SphericalPrior | CustomPrior
 
 
-def prior_of(prior: object, names: tuple[str, ...]) -> Prior:
-    """What a user may pass as ``prior=``: None, "normal", a prior of this module, or {coefficient: distribution}."""
+def prior_of(prior: object, names: tuple[str, ...], scipys: bool = False) -> Prior:
+    """What a user may pass as ``prior=``: None, "normal", a prior of this module, or {coefficient: distribution}.
+
+    ``scipys``: also frozen distributions of ``scipy.stats``, which have no gradients for a sampler of moments.
+    """
     if prior is None or (isinstance(prior, str) and prior == "normal"):
         return NormalPrior()
     if isinstance(prior, Mapping):
         prior = CustomPrior(tuple(prior.items()))
     if isinstance(prior, CustomPrior):
         for name, distribution in prior.distributions:
-            _check_custom(name, distribution, names)
+            _check_custom(name, distribution, names, scipys)
     elif not isinstance(prior, NormalPrior | SphericalPrior):
         raise InputError(
             "prior", prior, "must be None, 'normal', a prior or {coefficient: NumPyro distribution}", "correct it"
@@ -222,12 +129,20 @@ def prior_of(prior: object, names: tuple[str, ...]) -> Prior:
     return prior
 
 
-def _check_custom(name: str, distribution: object, names: tuple[str, ...]) -> None:
+def _check_custom(name: str, distribution: object, names: tuple[str, ...], scipys: bool) -> None:
     """One scalar, continuous distribution for a coefficient that exists."""
-    from numpyro.distributions import Delta, Distribution
-
     if name not in names:
         raise InputError("prior", name, f"is not a coefficient of this model ({', '.join(names)})", "correct it")
+    if scipys and _is_scipys(distribution):
+        if np.ndim(distribution.std()):  # type: ignore[attr-defined]
+            rule = "must be a distribution of one number"
+            raise InputError(f"prior[{name!r}]", distribution_text(distribution), rule, "give it plain numbers")
+        return
+    try:
+        from numpyro.distributions import Delta, Distribution
+    except ImportError:
+        rule = "needs NumPyro, which is not installed"
+        raise InputError("prior", name, rule, 'install it with: pip install "dpglm[paper]"') from None
     if isinstance(distribution, Delta):
         rule = "is a single point, which cannot be sampled"
         raise InputError(f"prior[{name!r}]", distribution, rule, "use a narrow one, for example dist.Normal(0.5, 0.01)")

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.cautions import cautions
+from dpglm.analyst.closed_form import CLOSED_FORM, ClosedForm
 from dpglm.analyst.convergence import convergence
-from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, SphericalPrior, distribution_text
-from dpglm.centring import CANONICAL_LINKS
-from dpglm.errors import FileError, InputError
+from dpglm.analyst.prediction import coded_rows
+from dpglm.analyst.priors import Prior
+from dpglm.errors import InputError
 from dpglm.formula import Design
-from dpglm.release_file import Release, read_release, write_atomically
-from dpglm.schema import Column, level_number
+from dpglm.looks.gaussian import Gaussian
+from dpglm.release_file import write_atomically
+from dpglm.releases import Release
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
-FIT_FORMAT = "dpglm-fit"
-FIT_VERSION = 1
 UNITS = ("original", "scaled")
 TARGETS = ("population", "table")
-_LARGEST_FILE = 2**31
 _LARGEST_PIECE = 2**22  # rows times draws of a prediction at a time
 
 
@@ -63,11 +61,50 @@ class Diagnostics:
 
 
 @dataclass(frozen=True, eq=False)
+class Likelihood:
+    """A Gaussian likelihood of the coefficients in the user's units.
+
+    ``precision`` and ``shift`` (precision times mean) are its information form, which adds up over datasets and is zero
+    in a direction of which nothing is known; ``mean`` and ``covariance`` are the same for other eyes.
+    """
+
+    names: tuple[str, ...]
+    statement: Gaussian
+
+    @property
+    def precision(self) -> pd.DataFrame:
+        return self._matrix(self.statement.precision)
+
+    @property
+    def shift(self) -> pd.Series:
+        import pandas as pd
+
+        return pd.Series(self.statement.shift, index=list(self.names))
+
+    @property
+    def mean(self) -> pd.Series:
+        import pandas as pd
+
+        return pd.Series(self.statement.mean, index=list(self.names))
+
+    @property
+    def covariance(self) -> pd.DataFrame:
+        return self._matrix(self.statement.covariance)
+
+    def _matrix(self, values: Floats) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(values, index=list(self.names), columns=list(self.names))
+
+
+@dataclass(frozen=True, eq=False)
 class Fit:
     """Draws of the coefficients, (chains, draws, coefficients), in scaled units, with what they came from.
 
-    ``inflation`` is (2, coefficients): in the user's units, then in scaled ones. ``table_coefficients`` are draws of
-    the estimate that the table itself would give; only a staged release tells.
+    Scaled units are standard ones for looks, and those of the declared bounds for moments. ``inflation`` is (2,
+    coefficients): in the user's units, then in scaled ones. ``table_coefficients`` are draws of the estimate that the
+    table itself would give; only looks at one table tell. ``closed`` is what looks say in closed form; ``diagnostics``
+    are a sampler's, of moments.
     """
 
     releases: tuple[Release, ...]
@@ -75,11 +112,12 @@ class Fit:
     spread: Floats | None
     predictor_stddev: float
     inflation: Floats
-    diagnostics: Diagnostics
+    diagnostics: Diagnostics | None
     prior: Prior
     method: str
     options: dict[str, Any]
     table_coefficients: Floats | None = None
+    closed: ClosedForm | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,21 +145,22 @@ class Fit:
             raise InputError("target", target, f"must be one of {', '.join(TARGETS)}", "correct it")
         chosen = self.coefficients if target == "population" else self.table_coefficients
         if chosen is None:
-            rule = "only a fit of one staged release tells the table's own estimate"
-            raise InputError("target", target, rule, "use target='population', or fit a release in stages by itself")
+            rule = "only a fit of one table's releases by looks tells the table's own estimate"
+            raise InputError("target", target, rule, "use target='population', or fit one table by itself")
         if units == "scaled":
             return chosen
         matrix, shift = self.releases[0].design.to_original_units()
         return np.asarray(chosen @ matrix.T + shift)
 
     def summary(self, prob: float = 0.95, units: str = "original", target: str = "population") -> pd.DataFrame:
-        """One row a coefficient: mean, sd, intervals, P(sign), significance, privacy inflation, ess, r_hat.
+        """One row a coefficient: mean, sd, intervals, P(sign), significance, privacy inflation.
 
-        ``lower`` and ``upper`` are equal-tailed. ``p_sign`` is the probability of the more probable sign.
-        ``significant`` says whether the interval excludes zero. ``inflation`` is how many times wider the interval
-        is than without privacy noise at the same number of rows. With ``target="table"`` the intervals are for the
-        estimate of this very table: narrower, and silent about other samples; without noise they would have no width,
-        so that there is no inflation.
+        Fits of moments have ``ess`` and ``r_hat`` too. ``lower`` and ``upper`` are equal-tailed. ``p_sign`` is the
+        probability of the more probable sign. ``significant`` says whether the interval excludes zero. ``inflation``
+        is how many times wider the interval is than without privacy: of looks, than that of the same table with robust
+        standard errors; of moments, than that of the model without noise. With ``target="table"`` the intervals are
+        for the estimate of this very table: narrower, and silent about other samples; without noise they would have no
+        width, so that there is no inflation.
         """
         import pandas as pd
 
@@ -136,20 +175,43 @@ class Fit:
         inflation, diagnostics = self.inflation[UNITS.index(units)], self.diagnostics
         if target == "table":
             inflation = np.full(len(self.names), np.nan)
+        exact = self.normal_marginals(units, target)
         if self.method == "nuts":  # of what is shown: in the user's units coefficients are sums of sampled ones
             bulk, tail, r_hat = convergence(draws)
+            assert diagnostics is not None
             diagnostics = replace(diagnostics, ess_bulk=bulk, ess_tail=tail, r_hat=r_hat)
         for position, column in enumerate(_flat(draws).T):
-            row = _describe(column, prob)
+            row = _describe(column, prob) if exact is None else _describe_normal(*exact[position], prob)
             median, ratio = row.pop("median"), self._ratio_name()
             if ratio is not None and units == "original":
                 values = np.exp(np.clip([median, row["lower"], row["upper"]], -700, 700))
                 row |= dict(zip((ratio, f"{ratio}_lower", f"{ratio}_upper"), values, strict=True))
             row["inflation"] = inflation[position]
-            row["ess"] = min(diagnostics.ess_bulk[position], diagnostics.ess_tail[position])
-            row["r_hat"] = diagnostics.r_hat[position]
+            if diagnostics is not None:
+                row["ess"] = min(diagnostics.ess_bulk[position], diagnostics.ess_tail[position])
+                row["r_hat"] = diagnostics.r_hat[position]
             rows.append(row)
         return rows
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What the releases say of the coefficients, in the user's units and without the prior, for any other tool."""
+        if self.closed is None:
+            rule = "has no closed form: it is a fit of moments"
+            raise InputError("likelihood", self.method, rule, "fit releases by looks")
+        return Likelihood(self.names, self.closed.likelihood.turned(*self.releases[0].design.to_original_units()))
+
+    def normal_marginals(self, units: str = "original", target: str = "population") -> list[tuple[float, float]] | None:
+        """Mean and standard deviation of each coefficient where the posterior is normal; None where it is not."""
+        if self.closed is None or self.method != CLOSED_FORM:
+            return None
+        statement = self.closed.posterior if target == "population" else self.closed.table_posterior
+        assert statement is not None
+        mean, covariance = statement.mean, statement.covariance
+        if units == "original":
+            matrix, shift = self.releases[0].design.to_original_units()
+            mean, covariance = matrix @ mean + shift, matrix @ covariance @ matrix.T
+        return list(zip(mean.tolist(), np.sqrt(np.diag(covariance)).tolist(), strict=True))
 
     def contrast(self, weights: Mapping[str, float], prob: float = 0.95) -> pd.Series:
         """A linear combination of coefficients in the user's units, for example ten years of age: ``{"age": 10}``."""
@@ -179,7 +241,7 @@ class Fit:
             raise InputError("release", release, f"must be 0 to {len(self.releases) - 1}", "correct it")
         tail = _tail(prob)
         design = self.releases[release].design
-        x = _coded_rows(rows, design)
+        x = coded_rows(rows, design)
         matrix, shift = design.to_original_units()
         # This release's scaled coefficients.
         own = np.asarray(np.linalg.solve(matrix, (_flat(self.draws()) - shift).T), dtype=np.float64)
@@ -193,8 +255,7 @@ class Fit:
         intercept, slopes = (own[0], own[1:]) if design.intercept else (0.0, own)
         u = intercept + x[:, : len(slopes)] @ slopes
         if design.offset is not None:
-            scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
-            u = u + (x[:, -1] * design.offset.factors[0].scale / scale)[:, None]
+            u = u + (x[:, -1] * design.offset.factors[0].scale / math.sqrt(design.spread_unit))[:, None]
         mean = self._inverse_link(u)
         if design.family.coding == "scaled":
             mean = design.outcome.center + design.outcome.scale * mean
@@ -210,8 +271,7 @@ class Fit:
         draws = self.draws()
         data: dict[str, Any] = {"coefficient": draws}
         if self.spread is not None:
-            outcome = self.releases[0].design.outcome
-            data["spread"] = self.spread * (outcome.scale**2 if self.releases[0].family == "linear" else 1.0)
+            data["spread"] = self.spread * self.releases[0].design.spread_unit
         inference = az.from_dict(posterior=data, coords={"term": list(self.names)}, dims={"coefficient": ["term"]})
         inference.posterior.attrs.update(self._facts())
         return inference
@@ -223,34 +283,9 @@ class Fit:
 
     def save(self, path: str | Path) -> None:
         """Write one file (arrays and text only; nothing in it is executed on reading)."""
-        facts = {
-            "format": FIT_FORMAT,
-            "version": FIT_VERSION,
-            "method": self.method,
-            "options": self.options,
-            "predictor_stddev": self.predictor_stddev,
-            "diagnostics": {
-                "divergences": self.diagnostics.divergences,
-                "acceptance": self.diagnostics.acceptance,
-                "mode_converged": self.diagnostics.mode_converged,
-                "pareto_k": self.diagnostics.pareto_k,
-            },
-            "prior": _prior_facts(self.prior),
-            "releases": [release.to_json() for release in self.releases],
-        }
-        arrays: dict[str, Any] = {
-            "coefficients": self.coefficients,
-            "inflation": self.inflation,
-            "ess_bulk": self.diagnostics.ess_bulk,
-            "ess_tail": self.diagnostics.ess_tail,
-            "r_hat": self.diagnostics.r_hat,
-            "spread": np.zeros(0) if self.spread is None else self.spread,
-            "table_coefficients": np.zeros(0) if self.table_coefficients is None else self.table_coefficients,
-            "facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-        }
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        write_atomically(Path(path), buffer.getvalue())
+        from dpglm.analyst.fit_file import fit_bytes
+
+        write_atomically(Path(path), fit_bytes(self))
 
     def __str__(self) -> str:
         lines = [repr(self), self.summary().round(4).to_string()]
@@ -262,14 +297,14 @@ class Fit:
         return f"Fit({formula!r}, {count} release(s), {self.method}, {chains} x {draws} draws)"
 
     def _inverse_link(self, u: Floats) -> Floats:
-        """E[y | u] before any clamp, in 0/1 for two levels."""
-        from scipy.special import expit, ndtr
+        """E[y | u] before any clamp, in 0/1 for two levels: by the family's link, or one that only moments have."""
+        from scipy.special import ndtr
 
-        inverse = {"logit": expit, "probit": ndtr, "log": np.exp, "softplus": lambda v: np.logaddexp(0, v)}
-        return np.asarray(inverse.get(self._link(), lambda v: v)(u))
+        others = {"probit": ndtr, "softplus": lambda v: np.logaddexp(0, v)}
+        return np.asarray(others.get(self._link(), self.releases[0].design.family.inverse_link)(u))
 
     def _link(self) -> str:
-        return self.options.get("link") or CANONICAL_LINKS[self.releases[0].family]
+        return str(self.options.get("link") or self.releases[0].design.family.link)
 
     def _ratio_name(self) -> str | None:
         return {"logit": "odds_ratio", "log": "rate_ratio"}.get(self._link())
@@ -286,69 +321,6 @@ class Fit:
             "release_ids": [release.id for release in self.releases],
             "dataset_ids": [release.dataset_id for release in self.releases],
         }
-
-
-def load_fit(path: str | Path) -> Fit:
-    """Read a file written by ``Fit.save``."""
-
-    def wrong(rule: str) -> FileError:
-        return FileError("fit", str(path), rule, "write it again with Fit.save")
-
-    try:
-        if Path(path).stat().st_size > _LARGEST_FILE:
-            raise wrong("is larger than a fit can be")
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            if sum(member.file_size for member in stored.zip.infolist()) > _LARGEST_FILE:
-                raise wrong("is larger than a fit can be")  # when unpacked
-            arrays = {name: stored[name] for name in stored.files}
-        facts = json.loads(arrays.pop("facts").tobytes().decode())
-    except OSError as error:
-        raise wrong(f"cannot be read ({error.strerror or 'not a fit'})") from None
-    except FileError:
-        raise
-    except Exception:  # zip, NumPy and JSON readers fail in many ways on a damaged file
-        raise wrong("is not a whole fit file") from None
-    if not isinstance(facts, dict) or facts.get("format") != FIT_FORMAT:
-        raise wrong("is not a dpglm fit")
-    if facts.get("version") != FIT_VERSION:
-        raise wrong(f"has version {str(facts.get('version'))[:20]}, this dpglm reads {FIT_VERSION}")
-    try:
-        releases = tuple(read_release(text, f"{path}: release") for text in facts["releases"])
-        diagnostics = Diagnostics(arrays["ess_bulk"], arrays["ess_tail"], arrays["r_hat"], **facts["diagnostics"])
-        spread = arrays["spread"] if arrays["spread"].size else None
-        own = arrays.get("table_coefficients", np.zeros(0))
-        fit = Fit(
-            releases, arrays["coefficients"], spread, float(facts["predictor_stddev"]), arrays["inflation"],
-            diagnostics, _prior_from(facts["prior"]), facts["method"], facts["options"], own if own.size else None,
-        )  # fmt: skip
-        _check_consistent(fit)
-    except FileError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError):
-        raise wrong("is not a whole fit file") from None
-    return fit
-
-
-def _check_consistent(fit: Fit) -> None:
-    """Raise ValueError where a file's parts do not belong together."""
-    count = len(fit.names)
-    diagnostics = fit.diagnostics
-    by_coefficient = (diagnostics.ess_bulk, diagnostics.ess_tail, diagnostics.r_hat)
-    shapes = {
-        "coefficients": fit.coefficients.ndim == 3 and fit.coefficients.shape[2] == count and fit.coefficients.size > 0,
-        "table_coefficients": fit.table_coefficients is None or fit.table_coefficients.shape == fit.coefficients.shape,
-        "spread": fit.spread is None or fit.spread.shape == fit.coefficients.shape[:2],
-        "inflation": fit.inflation.shape == (len(UNITS), count),
-        "diagnostics": all(each.shape == (count,) for each in by_coefficient),
-        "numbers": all(each.dtype == np.float64 for each in (fit.coefficients, fit.inflation, *by_coefficient)),
-        "finite": bool(np.isfinite(fit.coefficients).all()),
-        "method": isinstance(fit.method, str),
-        "link": isinstance(fit.options, dict) and fit._link() in ("logit", "probit", "log", "softplus", "identity"),
-        "pareto_k": diagnostics.pareto_k is None or isinstance(diagnostics.pareto_k, float),
-    }
-    wrong = [name for name, right in shapes.items() if not right]
-    if wrong:
-        raise ValueError(", ".join(wrong))
 
 
 def _flat(draws: Floats) -> Floats:
@@ -380,6 +352,17 @@ def _describe(draws: Floats, prob: float) -> dict[str, Any]:
     }
 
 
+def _describe_normal(mean: float, stddev: float, prob: float) -> dict[str, Any]:
+    """The same of a normal distribution, exactly."""
+    reach = NormalDist().inv_cdf(1 - _tail(prob)) * stddev
+    positive = NormalDist().cdf(mean / stddev)
+    lower, upper = mean - reach, mean + reach
+    return {
+        "mean": mean, "sd": stddev, "lower": lower, "upper": upper, "median": mean, "hdi_lower": lower,
+        "hdi_upper": upper, "p_sign": max(positive, 1 - positive), "significant": bool(lower > 0 or upper < 0),
+    }  # fmt: skip
+
+
 def _shortest_interval(draws: Floats, prob: float) -> tuple[float, float]:
     """The shortest interval that holds this share of the draws.
 
@@ -391,82 +374,3 @@ def _shortest_interval(draws: Floats, prob: float) -> tuple[float, float]:
     inside = int(prob * len(ordered))
     first = int(np.argmin(ordered[inside:] - ordered[: len(ordered) - inside]))
     return ordered[first], ordered[first + inside]
-
-
-def _coded_rows(rows: Any, design: Design) -> Floats:
-    """New rows in the table's coding, (rows, dimension): numbers clamped to their bounds, levels by their position."""
-    if not hasattr(rows, "columns") and not isinstance(rows, Mapping):
-        raise InputError("rows", type(rows).__name__, "must be a DataFrame or a dict of columns", "correct the rows")
-    if hasattr(rows, "column_names"):  # Arrow's
-        rows = dict(zip(rows.column_names, rows.columns, strict=True))
-    available = list(rows.columns) if hasattr(rows, "columns") else list(rows)
-    needed = dict.fromkeys(name for column in design.columns for f in column.factors for name in f.column_names)
-    values = {}
-    for name in needed:
-        if name not in available:
-            raise InputError("rows", name, "is needed to predict", "add the column")
-        cells = np.atleast_1d(np.asarray(rows[name]))
-        if cells.ndim != 1:
-            raise InputError(f"rows[{name!r}]", f"shape {cells.shape}", "must be a column", "give one value a row")
-        values[name] = _coded_cells(cells, design.schema.columns[name])
-    lengths = {len(value) for value in values.values()}
-    if len(lengths) != 1:
-        raise InputError("rows", sorted(lengths), "columns must be equally long", "correct the rows")
-    return design.predictors(values, lengths.pop()).T
-
-
-def _coded_cells(cells: npt.NDArray[Any], column: Column) -> Floats:
-    if column.has_levels:
-        positions = {cell: _position(cell, column) for cell in dict.fromkeys(cells.tolist())}
-        return np.array([positions[cell] for cell in cells.tolist()], dtype=np.float64)
-    try:
-        numbers = cells.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"rows[{column.name!r}]", str(cells[0]), "must be numbers", "correct the column") from None
-    if not np.isfinite(numbers).all():
-        raise InputError(f"rows[{column.name!r}]", "NaN or infinity", "must be finite", "fill missing values first")
-    return np.clip(numbers, column.lower, column.upper)
-
-
-def _position(cell: Any, column: Column) -> int:
-    """Position among the levels as the custodian finds it: by number where all are numbers, else by text.
-
-    pandas makes 1.0 of a 1 beside a missing value, so a cell that matches no text is tried without its ".0".
-    """
-    text, numbers = str(cell), [level_number(level) for level in column.levels]
-    levels = [str(level) for level in column.levels]
-    if {level.lower() for level in levels} == {"true", "false"}:
-        text, levels = text.lower(), [level.lower() for level in levels]
-    if None not in numbers:
-        number = level_number({"true": "1", "false": "0"}.get(text.lower(), text))
-        if number in numbers:
-            return numbers.index(number)
-    for spelling in (text, text.removesuffix(".0")):
-        if None in numbers and spelling in levels:
-            return levels.index(spelling)
-    raise InputError(f"rows[{column.name!r}]", str(cell), f"must be one of {list(column.levels)}", "correct it")
-
-
-def _prior_facts(prior: Prior) -> dict[str, Any]:
-    if isinstance(prior, NormalPrior):
-        return {"kind": "normal", "slopes": prior.slopes, "intercept": prior.intercept}
-    if isinstance(prior, SphericalPrior):
-        return {
-            "kind": "spherical", "largest_squared_norm": prior.largest_squared_norm, "intercept": prior.intercept,
-        }  # fmt: skip
-    texts = {name: distribution_text(each) for name, each in prior.distributions}
-    return {"kind": "custom", "distributions": texts, "others": _prior_facts(prior.others)}
-
-
-def _prior_from(facts: dict[str, Any]) -> Prior:
-    """The prior that a file names; custom distributions are kept as their text."""
-    kind = facts["kind"]
-    rest = {key: value for key, value in facts.items() if key != "kind"}
-    if kind == "normal":
-        return NormalPrior(**rest)
-    if kind == "spherical":
-        return SphericalPrior(**rest)
-    others = _prior_from(rest["others"])
-    if kind != "custom" or not isinstance(others, NormalPrior):
-        raise ValueError(kind)
-    return CustomPrior(tuple(rest["distributions"].items()), others)

@@ -6,7 +6,7 @@ slope vector of a typical size, m along it, the declared number of rows. Nothing
 
 The mechanism is invariant under rotations of x (isometric coordinates, isotropic noise, a ball), so the slope
 vector may be put on the first axis. Signs and permutations of the other axes are symmetries then, and the Fisher
-information of all O(d^2) statistics falls apart into two small problems (docs/method.md, "Allocation"): statistics
+information of all O(d^2) statistics falls apart into two small problems (docs/moments.md, section 4): statistics
 even in x_2..x_d, which know the slope along the axis, and for each other axis those odd in it. Each needs one-
 dimensional integrals only.
 """

@@ -6,20 +6,25 @@ This is NOT private and spends no budget: its result must not be published. It i
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpglm.custodian.build import as_schema
-from dpglm.custodian.rows import read_codes, read_numbers
-from dpglm.custodian.tables import is_text, open_table
+from dpglm.custodian.cells import is_text, read_codes, read_numbers
+from dpglm.custodian.tables import open_table
 from dpglm.schema import Column, Schema
+from dpglm.values import level_number
 
 WARNING = "FOR THE CUSTODIAN'S EYES ONLY: these counts are not private. Do not publish them."
 _MOST_EXAMPLES = 5
 _MOST_DISTINCT = 1000
+_LARGE_SHARE = 0.2  # of a column's cells: a few are flaws of the table, so many are a mistake in the schema
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class ColumnCheck:
         """Cells that would be clamped or filled."""
         return self.missing + self.unreadable + self.below + self.above
 
+    @property
+    def unread(self) -> int:
+        """Cells that say nothing: each becomes the fill."""
+        return self.missing + self.unreadable
+
 
 @dataclass(frozen=True)
 class Check:
@@ -52,11 +62,27 @@ class Check:
     def ok(self) -> bool:
         return self.rows == self.declared_rows and not any(column.changed for column in self.columns)
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """By column, the share of its cells that would be clamped or filled."""
+        return {column.name: column.changed / max(self.rows, 1) for column in self.columns}
+
+    @property
+    def matching_nothing(self) -> tuple[str, ...]:
+        """Columns without a single cell that can be read: a release would spend its budget on their fill."""
+        return tuple(column.name for column in self.columns if 0 < self.rows == column.unread)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         from dataclasses import asdict
 
-        return {"warning": WARNING, **asdict(self), "ok": self.ok}
+        return {
+            "warning": WARNING,
+            **asdict(self),
+            "ok": self.ok,
+            "shares": self.shares,
+            "matching_nothing": self.matching_nothing,
+        }
 
     def __str__(self) -> str:
         width = max([len(column.name) for column in self.columns] + [6])
@@ -70,6 +96,11 @@ class Check:
                 lines.append(f"{'':<{width}}  no such level: {seen}")
             if column.empty_levels:
                 lines.append(f"{'':<{width}}  no rows of level: {', '.join(column.empty_levels)}")
+        for name, share in self.shares.items():
+            if name in self.matching_nothing:
+                lines.append(f"LOOK AT {name}: no cell can be read as the schema declares it")
+            elif share >= _LARGE_SHARE:
+                lines.append(f"LOOK AT {name}: {100 * share:.0f} % of its cells would be clamped or filled")
         return "\n".join(lines)
 
 
@@ -80,10 +111,30 @@ def check(table: Any, schema: Schema) -> Check:
     counters = [_Counter(column) for column in columns]
     rows = 0
     for batch in open_table(table, columns).batches():
+        if rows == 0 and not isinstance(table, str | Path):
+            _warn_of_codes(batch, columns)
         rows += batch.num_rows
         for position, counter in enumerate(counters):
             counter.add(batch.column(position))
     return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters))
+
+
+def _warn_of_codes(batch: Any, columns: tuple[Column, ...]) -> None:
+    """A frame that was read from text may hold codes as numbers. Types depend on cells, so a release is silent."""
+    import pyarrow as pa
+
+    for column, kind in zip(columns, batch.schema.types, strict=True):
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        codes = [level for level in column.levels if isinstance(level, str) and _is_code(level)]
+        if codes and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            held = f"the frame holds numbers, and levels are written as {codes[0]!r}: they are compared by value"
+            remedy = "pass the path of the file that it was read from, and its text is what counts"
+            warnings.warn(f"column = {column.name}: {held}; {remedy}", UserWarning, stacklevel=3)
+
+
+def _is_code(level: str) -> bool:
+    """Text, or a number with zeros before it."""
+    return level_number(level) is None or re.match(r"\s*[+-]?0[0-9]", level) is not None
 
 
 class _Counter:

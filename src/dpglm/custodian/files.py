@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpglm.custodian import tables
-from dpglm.custodian.tables import Source, check_names, check_type, without_quoting
+from dpglm.custodian.tables import Source, check_names, without_quoting
 from dpglm.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ _CSV_BLOCK_BYTES = 2**24
 TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
+_LONGEST_NAME = 100  # of a column; what is longer is more likely somebody's words
+# Empty, a number, a date or time, an address: what stands in rows.
+_VALUE = re.compile(
+    r"\s*(?:[-+(]?[$€£]?[0-9][0-9., ]*(?:e[-+]?[0-9]+)?[%)]?|[-+]?\.[0-9]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*"
+    r"|[0-9]{1,2}:[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+|true|false|nan|null|none|inf)?\s*",
+    re.IGNORECASE,
+)
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
 
@@ -43,10 +50,14 @@ def not_empty(table: str) -> str:
 
 
 def column_names(path: str | Path) -> list[str]:
-    """The header of a CSV or Parquet file (of a folder's first): no row is read."""
+    """The header of a CSV or Parquet file (of a folder's first): no row is read.
+
+    Guarantee: the first line of a CSV file that looks like a row, or does not end where a line should, is not returned,
+    and no error quotes it. A row that is all words cannot be told from names.
+    """
     file = table_files(Path(path))[0]
     if not _is_parquet(file):
-        return _csv_header(file)
+        return _checked_names(file, _csv_header(file))
     import pyarrow.parquet as pq
 
     try:
@@ -80,8 +91,6 @@ class FilesSource(Source):
         except Exception:
             raise FileError("table", str(file), "is not a Parquet file", "check the file") from None
         check_names(schema.names, self.columns)
-        for column in self.columns:
-            check_type(schema.field(column.name).type, column)
         if all(_is_parquet(other) for other in self.files):
             self.num_rows = (self.num_rows or 0) + metadata.num_rows
 
@@ -213,6 +222,16 @@ def _csv_header(file: Path) -> list[str]:
     if not header:
         raise FileError("table", str(file), "has a blank first line", "begin it with the names of the columns")
     return header
+
+
+def _checked_names(file: Path, names: list[str]) -> list[str]:
+    if any(len(name.splitlines()) > 1 for name in names):
+        rule = "has a name with a line break in its first line: a quote may be open"
+        raise FileError("table", str(file), rule, "begin it with the names of the columns, each quote closed")
+    if len(set(names)) < len(names) or any(len(name) > _LONGEST_NAME or _VALUE.fullmatch(name) for name in names):
+        rule = "begins with what looks like a row, not like names (numbers, dates, empty, long or repeated ones)"
+        raise FileError("table", str(file), rule, "begin it with a line of the columns' names")
+    return names
 
 
 def _is_header_only(file: Path) -> bool:

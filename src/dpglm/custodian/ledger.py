@@ -31,7 +31,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context
@@ -44,7 +44,7 @@ from dpglm.errors import BudgetError, FileError, InputError
 from dpglm.schema import NEIGHBOURING_RELATION, Dataset
 
 if TYPE_CHECKING:
-    from dpglm.release_file import Release
+    from dpglm.releases import Release
 
 # mu squared is counted in whole units of 2**-160. Every double above 2**-108 is a whole number of them, so costs and
 # caps of that size are exact, and a release that asks for the whole cap is not refused for a rounding. The counts
@@ -150,7 +150,9 @@ class Ledger:
     def create(cls, path: str | os.PathLike[str], dataset: Dataset, *, epsilon: float, delta: float) -> Self:
         """A new ledger whose releases together stay within (epsilon, delta).
 
-        It appears under its name complete and durable, or not at all. An existing file is never replaced.
+        It appears under its name complete and durable, or not at all. An existing file is never replaced. Refused
+        where the folder holds a ledger of this dataset already: a second one would be a second budget. (One in another
+        folder is not found, nor one that is made at the very same time.)
         """
         epsilon, delta = privacy.check_epsilon_delta(epsilon, delta)
         mu = privacy.mu_of(epsilon, delta)
@@ -171,6 +173,9 @@ class Ledger:
             for existing in (f"{path}{suffix}" for suffix in ("", *COMPANIONS)):
                 if os.path.lexists(existing):  # a stray log would be replayed into the new ledger
                     raise FileError("ledger", existing, "exists already, and is never replaced", "choose another path")
+            if (other := _ledger_beside(path, dataset.id)) is not None:
+                rule = f"the folder holds a ledger of dataset {dataset.id!r} already, {other.name!r}"
+                raise FileError("ledger", str(path), rule, "use that one: a second ledger would be a second budget")
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ledger-", ignore_cleanup_errors=True) as folder:
                 unnamed = Path(folder, "ledger")
                 unnamed.touch()
@@ -418,6 +423,38 @@ def _connected(path: Path, kind: str = "DEFERRED", *settings: str) -> Iterator[s
         raise
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise FileError("ledger", str(path), "holds a value that no ledger writes", _RESTORE) from error
+
+
+def _ledger_beside(path: Path, dataset_id: str) -> Path | None:
+    """A ledger of this dataset in the folder of ``path``. What is none, or cannot be read, is passed over."""
+    try:
+        with os.scandir(path.parent) as listed:
+            found = sorted(Path(entry.path) for entry in listed if _may_be_sqlite(entry))
+    except PermissionError:  # a folder that may be written to, and not be read
+        return None
+    return next((other for other in found if _dataset_of(other) == dataset_id), None)
+
+
+def _may_be_sqlite(entry: os.DirEntry[str]) -> bool:
+    """By its name and size alone: a database is made of pages of 512 bytes or a multiple."""
+    try:
+        size = entry.stat().st_size if entry.is_file() else 0
+    except OSError:  # it is gone again
+        return False
+    return size > 0 and size % 512 == 0 and not entry.name.endswith(COMPANIONS)
+
+
+def _dataset_of(path: Path) -> str | None:
+    """Whose ledger a file is; None where it is none.
+
+    The file may be another program's, or in use. So it is opened as one that nobody changes: SQLite then takes no lock,
+    replays no log and leaves nothing beside it. A header is in the file itself since the ledger was made.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            return Ledger._read(connection, path).dataset_id
+    except (sqlite3.Error, InputError, TypeError, ValueError, KeyError, AttributeError, RecursionError, OSError):
+        return None
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

@@ -10,14 +10,15 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpglm.blocks import BlockShape
+from dpglm.blocks import BlockShape, refuse_many_monomials
 from dpglm.custodian.allocation import allocate
 from dpglm.custodian.noise import LARGEST_GRID_NOISE
 from dpglm.custodian.sensitivity import sensitivity
 from dpglm.errors import InputError
+from dpglm.families import LARGEST_COUNT
 from dpglm.formula import Design
 from dpglm.grid import Grid
-from dpglm.privacy import SMALLEST_GRID_NOISE, check_epsilon_delta, finite_number, mu_of
+from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, compose, finite_number, mu_of
 
 _FINEST = 20  # bits of the grid, where nothing else limits them
 _COARSEST = 5
@@ -49,24 +50,31 @@ class Mechanism:
     def coordinates(self) -> int:
         return sum(map(len, self.grid_stddevs))
 
+    def guarantee(self, epsilon: float, delta: float) -> Privacy:
+        """What a release with this noise promises."""
+        return Privacy.certified(
+            epsilon, delta, compose([self.mu]), [(self.mu, self.smallest_grid_noise, self.coordinates)]
+        )
+
 
 def calibrate(
-    design: Design,
-    epsilon: object,
-    delta: object,
-    radius: object,
-    allocation: object,
-    statistics: object,
-    share: float = 1.0,
+    design: Design, epsilon: object, delta: object, radius: object, allocation: object, statistics: object
 ) -> Mechanism:
-    """Choose noise and grid so that the moments cost at most this share of the mu^2 of (epsilon, delta).
-
-    Reads no rows.
-    """
+    """Choose noise and grid so that the moments cost at most (epsilon, delta). Reads no rows."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
+    if design.family.coding == "count" and design.response_range[1] > LARGEST_COUNT:
+        rule = (
+            f"is a count with an upper bound of {design.response_range[1]:,.0f}, moments take {LARGEST_COUNT:,} at most"
+        )
+        raise InputError("outcome", design.outcome.name, rule, "declare a smaller one: larger counts are clamped to it")
+    for column in design.table_columns:
+        if column.is_wide:
+            rule = "has no declared bounds, which moments are scaled by"
+            raise InputError("column", column.name, rule, "declare lower and upper, or use method='looks'")
     bounded = _radius(radius, design)
     blocks = design.family.blocks(statistics)
-    mu = mu_of(epsilon, delta) * math.sqrt(share)
+    refuse_many_monomials(blocks, design.dimension)
+    mu = mu_of(epsilon, delta)
     rows, dimension, response = design.schema.dataset.rows, design.dimension, design.response_range
     ratios = allocate(allocation, design.family, blocks, dimension, rows, mu, bounded, response)
     # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.

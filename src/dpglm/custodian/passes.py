@@ -14,22 +14,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpglm.custodian.mechanism import Mechanism
-from dpglm.custodian.rows import FixedPointRows, fixed_point_rows
+from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.spark import SparkSource
-from dpglm.custodian.sums import BlockSums
+from dpglm.custodian.sums import BlockSums, Sums, block_sums
 from dpglm.custodian.tables import BATCH_ROWS, Source
 from dpglm.errors import DpglmError, FileError, InputError
 from dpglm.formula import Design
-from dpglm.grid import Grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Progress = Callable[[int, int], None]  # rows that are done, of all rows of all stages
+
+S = TypeVar("S", bound=Sums)
 
 _WORKERS = min(4, os.cpu_count() or 1)
 
@@ -59,17 +59,13 @@ class Counter:
 
 
 def exact_sums(
-    source: Source,
-    design: Design,
-    mechanism: Mechanism,
-    sums_of: Callable[[FixedPointRows], BlockSums],
-    counter: Counter | None = None,
-) -> BlockSums:
-    """The exact integers of all rows: one pass. Another number of rows than declared is an error."""
-    of_batch = partial(
-        batch_sums, design=design, grid=mechanism.grid, radius=mechanism.radius, sums_of=sums_of
-    )  # every part of it can be pickled, so that it can travel to where the rows are
-    total: BlockSums | None = None
+    source: Source, design: Design, of_batch: Callable[[pa.RecordBatch], S], counter: Counter | None = None
+) -> S:
+    """The exact integers of all rows: one pass. Another number of rows than declared is an error.
+
+    Every part of ``of_batch`` can be pickled, so that it can travel to where the rows are.
+    """
+    total: S | None = None
     for part in _without_content(source, of_batch):
         total = part if total is None else total + part
         if counter is not None:
@@ -79,11 +75,9 @@ def exact_sums(
     return total
 
 
-def batch_sums(
-    batch: pa.RecordBatch, design: Design, grid: Grid, radius: float, sums_of: Callable[[FixedPointRows], BlockSums]
-) -> BlockSums:
-    """What one batch contributes: the only way, on every engine, from cells to integers."""
-    return sums_of(fixed_point_rows(batch, design, grid, radius))
+def moment_sums(batch: pa.RecordBatch, design: Design, mechanism: Mechanism) -> BlockSums:
+    """The moments of one batch: the only way, on every engine, from cells to their integers."""
+    return block_sums(fixed_point_rows(batch, design, mechanism.grid, mechanism.radius), mechanism.blocks)
 
 
 def check_rows(found: int | None, design: Design) -> None:
@@ -93,7 +87,7 @@ def check_rows(found: int | None, design: Design) -> None:
         raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
 
 
-def _without_content(source: Source, of_batch: Callable[[Any], BlockSums]) -> Iterator[BlockSums]:
+def _without_content(source: Source, of_batch: Callable[[Any], S]) -> Iterator[S]:
     """No row can lead to an error here by design; if one ever does, its content must not be in the message."""
     try:
         yield from source.sums(of_batch) if isinstance(source, SparkSource) else _by_threads(of_batch, source.batches())
@@ -103,9 +97,9 @@ def _without_content(source: Source, of_batch: Callable[[Any], BlockSums]) -> It
         raise FileError("table", "(its rows)", "could not be processed", "report this: it is a bug of dpglm") from None
 
 
-def _by_threads(function: Callable[[Any], BlockSums], batches: Iterable[Any]) -> Iterator[BlockSums]:
+def _by_threads(function: Callable[[Any], S], batches: Iterable[Any]) -> Iterator[S]:
     """A function of every batch, in a few threads, with a bounded number of batches in memory."""
-    waiting: deque[Future[BlockSums]] = deque()
+    waiting: deque[Future[S]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
         for batch in batches:
             waiting.append(pool.submit(function, batch))

@@ -1,9 +1,7 @@
 """What a budget buys, before it is spent: expected widths and power, from public numbers alone. No row is read.
 
-A release of one stage is judged at the public nominal point of the noise allocation (docs/method.md, section 4). A
-staged release is judged by its later looks (docs/stages.md): in whitened coordinates the rows leave a variance of 1/N,
-and the noise of the scores adds its own variance over N squared. Looks add up by precision. What the first look tells,
-and what bounds take from the information, is left out.
+A release by looks is followed look by look at a nominal table (``nominal``). One of moments is judged at the public
+nominal point of its noise allocation (docs/method.md, section 4).
 """
 
 from __future__ import annotations
@@ -13,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpglm.custodian.allocation import coefficient_stddevs, nominal_point
-from dpglm.custodian.stages import Plan, plan_stages
+from dpglm.custodian.allocation import coefficient_stddevs
+from dpglm.custodian.mechanism import calibrate
+from dpglm.custodian.nominal import told_by_looks
 from dpglm.errors import InputError
-from dpglm.families import family_named
+from dpglm.families import Family, family_named
 from dpglm.formula import Design, build_design
 from dpglm.privacy import finite_number
 from dpglm.schema import Schema
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 _FACTORS = (0.25, 1.0, 4.0)  # of the declared number of rows
-MEAN_WEIGHT = 0.2  # p (1 - p) of an average row; 0.25 at one half, 0.09 at one in ten
 _NORMAL = 1.959963984540054
-_WHAT = {"logistic": "log-odds", "poisson": "log-rate", "linear": "a share of the outcome's range"}
-_WIDER = {"logistic": "a half", "poisson": "a factor of three", "linear": "a fifth"}  # docs/widths.md, small signals
+_EFFECTS = {"looks": 0.2, "moments": 1.0}
+_MOVES = {"looks": "one standard deviation of a column", "moments": "a column's whole range"}
 _COLORS = ("#5b2a86", "#1d5fa6", "#2a8f7b", "#c77f1b", "#b3362f", "#444444")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One case. ``half_width`` is of the 95 % interval for the effect of moving a column across its whole range."""
+    """One case. ``half_width`` is of the 95 % interval for the effect of moving a column: by looks, by one of its
+    standard deviations; by moments, across its whole range.
+    """
 
     rows: int
     epsilon: float
-    stages: int
     inflation: float
     half_width: float
     power: float
@@ -55,20 +54,44 @@ class Outlook:
     coefficients: int
     delta: float
     effect: float
+    method: str
+    outcome: float | None
     cases: tuple[Expected, ...]
 
     def __str__(self) -> str:
-        what = _WHAT[self.family]
-        inflation = self._table(lambda case: f"{_short(case.inflation)}{'*' if case.stages == 1 else ''}")
+        what, move = self._what, _MOVES[self.method]
+        inflation = self._table(lambda case: _short(case.inflation))
         half_width = self._table(lambda case: f"± {_short(case.half_width)}")
         power = self._table(lambda case: f"{100 * case.power:.0f} %")
         return (
             f"{self.formula} ({self.family}, {self.coefficients} coefficients, delta = {self.delta:g})\n\n"
-            f"times as wide as without privacy (* one stage):\n{inflation}\n\n"
-            f"95 % interval of the effect of a column's whole range, {what}:\n{half_width}\n\n"
+            f"times as wide as without privacy:\n{inflation}\n\n"
+            f"95 % interval of the effect of {move}, {what}:\n{half_width}\n\n"
             f"chance that it excludes zero where that effect is {self.effect:g}:\n{power}\n\n"
-            "From public numbers and a typical table; no row was read. Skewed or correlated columns and rare outcomes"
-            f" need more; where privacy doubles a width, real tables were wider than expected by {_WIDER[self.family]}."
+            f"{self._footnote}"
+        )
+
+    @property
+    def _what(self) -> str:
+        """What a coefficient changes, in the units of this plan."""
+        family = family_named(self.family)
+        if family.coding != "scaled":
+            return family.effect
+        return "standard deviations of the outcome" if self.method == "looks" else "a share of the outcome's range"
+
+    @property
+    def _footnote(self) -> str:
+        family = family_named(self.family)
+        if self.method == "moments":
+            return (
+                "From public numbers and a typical table; no row was read. Skewed or correlated columns and rare"
+                " outcomes need more; where privacy doubles a width, real tables were wider than expected by"
+                f" {family.moments_surplus}."
+            )
+        return (
+            "From public numbers and a nominal table; no row was read. Assumed are columns without relation to each"
+            f" other, and {family.assumption.format(self.outcome)}. Two levels of equal shares are two standard"
+            " deviations apart. Correlated or skewed columns and rare levels need more."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +119,7 @@ class Outlook:
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.set_xlabel("rows")
-        ax.set_ylabel(f"± {_WHAT[self.family]}, over a column's whole range")
+        ax.set_ylabel(f"± {self._what}, by {_MOVES[self.method]}")
         ax.set_title(f"Expected 95 % intervals, δ = {self.delta:g}; grey: an effect of {self.effect:g}", fontsize=10)
         ax.legend(frameon=False)
         ax.spines[["top", "right"]].set_visible(False)
@@ -122,8 +145,9 @@ def plan(
     epsilon: float | Sequence[float] = EPSILONS,
     delta: float = 1e-6,
     rows: int | Sequence[int] | None = None,
-    effect: float = 1.0,
-    stages: int | str = "auto",
+    effect: float | None = None,
+    method: str = "looks",
+    outcome: float | None = None,
 ) -> Outlook:
     """Expected interval widths and power by epsilon and number of rows, from public numbers alone.
 
@@ -134,76 +158,67 @@ def plan(
     epsilon, rows
         One or several. Rows: by default a quarter of the declared number, that number, and four times as many.
     effect
-        For the power: how much the linear predictor (log-odds or log-rate; linear: the mean, as a share of the
-        outcome's range) changes when a column moves across its whole declared range.
+        For the power: how much the linear predictor changes when a column moves. By looks, log-odds, log-rate or
+        standard deviations of the outcome when it moves by one standard deviation (default 0.2). By moments, log-odds,
+        log-rate or a share of the outcome's range when it moves across its whole declared range (default 1).
+    method
+        "looks" (default) or "moments", as for ``release``.
+    outcome
+        By looks: the share of rows with the second level (default 0.3), or the mean count (default 1).
     """
-    size = finite_number(effect)
+    if method not in _MOVES:
+        raise InputError("method", method, f"must be one of {', '.join(_MOVES)}", "correct it")
+    size = finite_number(_EFFECTS[method] if effect is None else effect)
     if size is None or size <= 0:
-        raise InputError("effect", effect, "must be a number above 0", "write for example effect=1")
+        raise InputError("effect", effect, "must be a number above 0", "write for example effect=0.5")
+    typical = _outcome(outcome, family_named(family), method)
     design = build_design(formula, schema, family_named(family).name)
     declared = schema.dataset.rows
     wanted = [max(2, round(factor * declared)) for factor in _FACTORS] if rows is None else _sizes(rows)
     cases = tuple(
-        expected(design.of_size(number), each, delta, size, stages)
+        expected(design.of_size(number), each, delta, size, method, typical)
         for number in wanted
         for each in _several("epsilon", epsilon)
     )
-    return Outlook(formula, design.family.name, len(design.coefficient_names), float(delta), size, cases)
+    coefficients = len(design.coefficient_names)
+    return Outlook(formula, design.family.name, coefficients, float(delta), size, method, typical, cases)
 
 
-def expected(design: Design, epsilon: Any, delta: Any, effect: float = 1.0, stages: int | str = "auto") -> Expected:
+def expected(
+    design: Design, epsilon: Any, delta: Any, effect: float, method: str = "looks", outcome: float | None = None
+) -> Expected:
     """One case; the number of rows is the design's."""
-    made = plan_stages(design, epsilon, delta, None, "auto", "full", stages)
-    first, rows = made.first, design.schema.dataset.rows
-    arguments = (design.family, first.blocks, design.dimension, rows, first.radius, design.response_range)
-    plain = coefficient_stddevs([1e-6 * noise for noise in first.noise_stddevs], *arguments)
-    if made.later:
-        inflation = _of_looks(design, made)
+    if method == "looks":
+        told = told_by_looks(design, epsilon, delta, design.family.typical_outcome if outcome is None else outcome)
+        inflation, stddev = told.inflation, told.stddev
     else:
-        noisy = coefficient_stddevs(first.noise_stddevs, *arguments)
-        inflation = math.sqrt(noisy[1] / plain[1] * noisy[2] / plain[2])
-    # A range is two scaled units long, and so is that of a linear outcome, whose share is asked for.
-    stddev = inflation * plain[2] * (1 if design.family.name == "linear" else 2)
+        inflation, stddev = _told_by_moments(design, epsilon, delta)
     power = _above(_NORMAL - effect / stddev) + _above(_NORMAL + effect / stddev)
-    return Expected(rows, made.privacy.epsilon, len(made.mus), inflation, _NORMAL * stddev, power)
+    return Expected(design.schema.dataset.rows, float(epsilon), inflation, _NORMAL * stddev, power)
 
 
-def _of_looks(design: Design, made: Plan) -> float:
-    """Of a staged release: the noise of its later looks beside the sampling error, for rows like normal ones."""
-    import numpy as np
-
-    from dpglm.analyst.looks import Knowledge, dispersion_of, next_centring, normal_points
-
-    size, spread = len(design.coefficient_names), nominal_point(design.family, design.response_range).spread
-    nothing, identity = np.zeros(size), np.eye(size)
-    known = Knowledge(
-        first_mean=nothing, first_covariance=identity, discrepancy=0.0, precision=identity, shift=nothing,
-        information=identity, error=0 * identity, centre=nothing, covariance=identity, mean_weight=MEAN_WEIGHT,
-        spread=spread, tolerance=0.0, first=None,  # type: ignore[arg-type]
-    )  # fmt: skip
-    rows, dispersion = design.schema.dataset.rows, dispersion_of(design, spread)
-    facts: Any = _Facts(design, made.privacy, rows)
-    lengths, told = np.linalg.norm(normal_points(size), axis=1), 0.0
-    for look in made.later:
-        centring = next_centring(facts, known, look.mu)
-        # The longest score of a row of unit length; a bound takes its share of the slope.
-        if design.family.name == "logistic":
-            largest = (1 + math.sqrt(1 - 4 * MEAN_WEIGHT)) / 2 / math.sqrt(MEAN_WEIGHT)
-        else:
-            largest = centring.clip * math.sqrt(dispersion)
-        kept = np.minimum(1.0, centring.score_bound / (largest * lengths))
-        slope = float(np.sum(kept * lengths**2) / np.sum(lengths**2))
-        told += rows * dispersion * (slope / (look.score * centring.score_bound)) ** 2
-    return math.sqrt(1 + 1 / told)
+def _told_by_moments(design: Design, epsilon: Any, delta: Any) -> tuple[float, float]:
+    """Inflation, and the standard deviation of the effect of a column's whole range."""
+    made = calibrate(design, epsilon, delta, None, "auto", "full")
+    rows = design.schema.dataset.rows
+    arguments = (design.family, made.blocks, design.dimension, rows, made.radius, design.response_range)
+    plain = coefficient_stddevs([1e-6 * noise for noise in made.noise_stddevs], *arguments)
+    noisy = coefficient_stddevs(made.noise_stddevs, *arguments)
+    inflation = math.sqrt(noisy[1] / plain[1] * noisy[2] / plain[2])
+    # A range is two scaled units long, and so is that of a linear outcome, whose share is asked for.
+    return inflation, inflation * plain[2] * (1 if design.family.coding == "scaled" else 2)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What ``next_centring`` asks a release for."""
-
-    design: Design
-    privacy: Any
-    num_rows: int
+def _outcome(outcome: object, family: Family, method: str) -> float | None:
+    """What is assumed of the outcome."""
+    if outcome is None:
+        return family.typical_outcome if method == "looks" else None
+    if method != "looks" or family.typical_outcome is None:
+        raise InputError("outcome", outcome, "belongs to two levels or counts, by looks", "leave it out")
+    value, (low, high) = finite_number(outcome), family.outcome_limits
+    if value is None or not low < value < high:
+        raise InputError("outcome", outcome, f"must lie between {low:g} and {high:g}", "correct it")
+    return value
 
 
 def _sizes(rows: Any) -> list[int]:

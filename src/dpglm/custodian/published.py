@@ -16,7 +16,8 @@ from fractions import Fraction
 
 from dpglm.custodian.ledger import UNITS, Entry, Ledger
 from dpglm.errors import FileError
-from dpglm.release_file import Release, read_release
+from dpglm.release_file import read_release
+from dpglm.releases import Release
 
 _COUNT = "find the ledger that it was charged to; until then count its cost as spent"
 _RESTORE = "restore the newest backup of the ledger, and count what was released since"
@@ -48,8 +49,9 @@ def _problem(ledger: Ledger, entries: tuple[Entry, ...], release: Release) -> tu
         return f"is entry {fact.entry}, and this ledger has it as entry {own[-1].number}", _RESTORE
     if (fact.cap_epsilon, fact.cap_delta) != (ledger.cap_epsilon, ledger.cap_delta):
         return f"was charged under a cap of epsilon {fact.cap_epsilon:g}, this ledger's is another", _RESTORE
-    costs = [math.ceil(Fraction(stage.mu * stage.mu) * UNITS) for stage in release.stages]
-    if [entry.mu_squared_units for entry in own] != costs:
+    costs = [math.ceil(Fraction(mu * mu) * UNITS) for mu in release.costs]
+    # One that stopped between looks, as the ledger kept it, has paid for more than it holds.
+    if [entry.mu_squared_units for entry in own][: len(costs)] != costs:
         return "cost another amount than this ledger's entries say", _RESTORE
     if fact.spent_mu != ledger.summary(through=fact.entry).spent_mu:
         return f"says that another amount had been spent by entry {fact.entry}: earlier entries differ", _RESTORE

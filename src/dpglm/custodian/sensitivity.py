@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.blocks import LARGEST_DEGREE, LARGEST_Y_POWER, BlockShape
-from dpglm.centring import VECTOR_BITS
+from dpglm.looks.viewpoint import VECTOR_BITS
 
 _RELATIVE_GAP = 1e-11  # how far above the best row pair found the bound may end
 _ROUNDING = 1e-12  # covers floating-point rounding of coefficients that are sums of at most 100 positive terms
@@ -66,8 +66,8 @@ def sensitivity(
     return best
 
 
-def centred_squared_mu(score_noise: float, information_noise: float, dimension: int) -> float:
-    """Certified mu^2 of a later stage, noise in units of the bounds, |s| <= 1 and |q| <= 1 (docs/stages_privacy.md).
+def look_squared_mu(score_noise: float, information_noise: float, dimension: int) -> float:
+    """Certified mu^2 of a look, noise in units of the bounds, |s| <= 1 and |q| <= 1 (docs/looks_privacy.md).
 
     The blocks are s, q q' and s s' of parallel vectors s and q; s s' has noise sqrt(2) times the score's. With
     y = score_noise^-2 and x = information_noise^-2,

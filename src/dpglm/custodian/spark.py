@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,16 +29,17 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dpglm.blocks import BlockShape
 from dpglm.custodian.files import TEXT_SUFFIXES
-from dpglm.custodian.sums import BlockSums
-from dpglm.custodian.tables import Source, check_names, check_type, no_numbers, slices
+from dpglm.custodian.sums import BlockSums, Sums
+from dpglm.custodian.survey_counts import TableCounts
+from dpglm.custodian.tables import Source, check_names, slices
 from dpglm.errors import DpglmError, FileError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME = "a Spark DataFrame"
+_WAIT, _LONGEST_WAIT = 0.05, 20.0  # seconds between two looks at the tasks of a job that ended, and of all of them
 
 
 @dataclass
@@ -48,23 +50,21 @@ class SparkSource(Source):
     _needed: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark.sql.functions import col, lit
 
         with _one_line("cannot be analysed", "check its columns with .printSchema()"):
             names, fields = list(self.frame.columns), list(self.frame.schema.fields)
         check_names(names, self.columns)
         needed = [names.index(column.name) for column in self.columns]
-        for position, column in zip(needed, self.columns, strict=True):
-            kind = fields[position].dataType
-            try:
-                kind = to_arrow_type(kind)
-            except Exception:  # a type that only Spark has
-                raise no_numbers(kind.simpleString(), column) from None
-            check_type(kind, column)
         # By position: Spark takes "Age" for "age", and "a.b" for a part of "a".
         with _one_line("cannot be analysed", "check that its session is running"):
             renamed = self.frame.toDF(*(f"column{position}" for position in range(len(names))))
-            self._needed = renamed.select(*(f"column{position}" for position in needed))
+            self._needed = renamed.select(
+                *(
+                    col(f"column{position}") if _known_to_arrow(fields[position].dataType) else lit(None).cast("string")
+                    for position in needed
+                )
+            )
         self._refuse_random()
 
     def _refuse_random(self) -> None:
@@ -76,7 +76,7 @@ class SparkSource(Source):
             rule = "holds a random column (rand, uuid, ...): its rows would change when they are computed again"
             raise InputError("table", _NAME, rule, "write it to Parquet and release that")
 
-    def sums(self, of_batch: Callable[[pa.RecordBatch], BlockSums]) -> Iterator[BlockSums]:
+    def sums(self, of_batch: Callable[[pa.RecordBatch], Sums]) -> Iterator[Any]:
         """The exact sums of every partition that holds rows, each once."""
         function = partial(_partition_sums, of_batch=of_batch)
         with _silent(self.frame), _one_line(*_UNFINISHED):
@@ -91,6 +91,17 @@ class SparkSource(Source):
             for row in _mapped(self._needed, _as_messages, "batch binary").toLocalIterator():
                 with pa.ipc.open_stream(row[0]) as reader:
                     yield from reader
+
+
+def _known_to_arrow(kind: Any) -> bool:
+    """Cells of a type that only Spark has are read as missing."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        to_arrow_type(kind)
+    except Exception:
+        return False
+    return True
 
 
 _UNFINISHED = ("its Spark job did not finish", "try its .count(), and whether every executor can import dpglm")
@@ -133,11 +144,11 @@ def _session() -> Any:
 # On the executors
 
 
-def _partition_sums(batches: Iterable[pa.RecordBatch], of_batch: Callable[[Any], BlockSums]) -> Iterator[Any]:
+def _partition_sums(batches: Iterable[pa.RecordBatch], of_batch: Callable[[Any], Any]) -> Iterator[Any]:
     """One line of JSON for a partition; none where it has no rows."""
     import pyarrow as pa
 
-    total: BlockSums | None = None
+    total: Any = None
     try:
         for batch in batches:
             for piece in slices(batch):
@@ -164,20 +175,19 @@ def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
 # Between executors and the driver
 
 
-def _encoded(sums: BlockSums) -> str:
-    """Integers in decimal: they may have more than 64 bits."""
-    blocks = [(block.y_power, block.degree) for block in sums.blocks]
-    facts = {"version": version("dpglm"), "rows": sums.num_rows, "blocks": blocks, "values": sums.values}
-    return json.dumps(facts)
+_KINDS: dict[str, type[Sums]] = {kind.__name__: kind for kind in (BlockSums, TableCounts)}
 
 
-def _decoded(text: str) -> BlockSums:
+def _encoded(sums: Sums) -> str:
+    return json.dumps({"version": version("dpglm"), "kind": type(sums).__name__, "sums": sums.to_json()})
+
+
+def _decoded(text: str) -> Sums:
     facts = json.loads(text)
     if facts["version"] != version("dpglm"):
         rule = f"is installed on the executors, and {version('dpglm')} on the driver"
         raise InputError("dpglm", facts["version"], rule, "install the same everywhere")
-    blocks = tuple(BlockShape(*block) for block in facts["blocks"])
-    return BlockSums(blocks, tuple(map(tuple, facts["values"])), facts["rows"])
+    return _KINDS[facts["kind"]].from_json(facts["sums"])
 
 
 # Spark's own words
@@ -216,7 +226,24 @@ def _silent(frame: Any) -> Iterator[None]:
                 restore.callback(logger.setLevel, logger.getLevel())
                 logger.setLevel(log4j.Level.OFF)
             log.updateLoggers()
+            restore.push(partial(_await_tasks, getattr(frame, "sparkSession", frame).sparkContext))  # first of all
         yield
+
+
+def _await_tasks(context: Any, kind: type[BaseException] | None, *_: object) -> None:
+    """After an error, until no executor runs a task: one that ends late is told of with the words of the failure."""
+    if kind is None:
+        return
+    ended = time.monotonic() + _LONGEST_WAIT
+    with suppress(Exception):
+        tracker = context._jsc.sc().statusTracker()
+        while time.monotonic() < ended:
+            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+                break
+            time.sleep(_WAIT)
+        else:
+            return
+        time.sleep(_WAIT)  # the last line of a task comes after its end
 
 
 def _python_logger(name: str) -> Any:

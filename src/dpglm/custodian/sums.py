@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,26 @@ EXACT_BITS = 53
 _CHUNKS_IN_64_BITS = 2 ** (62 - EXACT_BITS)
 
 Array = npt.NDArray[np.float64]
+
+
+class Sums(Protocol):
+    """What a pass adds up: exact integers that merge in any order, and travel as text."""
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that they are of."""
+        ...
+
+    def __add__(self, other: Self) -> Self: ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; integers may have more than 64 bits."""
+        ...
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The inverse."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,17 @@ class BlockSums:
             for mine, theirs in zip(self.values, other.values, strict=True)
         )
         return BlockSums(self.blocks, values, self.num_rows + other.num_rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        blocks = [(block.y_power, block.degree) for block in self.blocks]
+        return {"blocks": blocks, "values": self.values, "rows": self.num_rows}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> BlockSums:
+        """The inverse of ``to_json``."""
+        blocks = tuple(BlockShape(*block) for block in data["blocks"])
+        return cls(blocks, tuple(map(tuple, data["values"])), data["rows"])
 
 
 def zero_sums(blocks: Sequence[BlockShape], dimension: int) -> BlockSums:

@@ -2,8 +2,9 @@
 
 A table is a path (CSV or Parquet, a folder of them: ``files.py``), a pandas DataFrame, anything that exports an Arrow
 stream (Polars, PyArrow, DuckDB), a function that returns such a stream, or a Spark DataFrame (``spark.py``). What can
-be wrong with a header (a missing column, a type that holds no numbers) is said before a row is read. A table that
-cannot be read to its end gives one fixed message without content.
+be wrong with a header (a missing column, or one that appears twice) is said before a row is read. Columns of every type
+are taken: where a frame's cells decide its types, a type that is refused would tell of a cell. A table that cannot be
+read to its end gives one fixed message without content.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpglm.custodian.objects import cell_text
 from dpglm.errors import FileError, InputError
 from dpglm.schema import Column
 
@@ -49,7 +51,7 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         from dpglm.custodian.files import FilesSource, not_empty, table_files
 
         return FilesSource(columns, files=table_files(Path(not_empty(str(table)))))
-    modules = {base.__module__.partition(".")[0] for base in type(table).__mro__}
+    modules = libraries_of(table)
     kind = type(table).__name__
     if "pandas" in modules and hasattr(table, "columns"):
         return _PandasSource(columns, len(table), frame=table)
@@ -62,6 +64,8 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         names = [column.name for column in columns]
         again = hasattr(table, "files")
         return _StreamSource(columns, kind, lambda: table.scanner(columns=names).to_reader(), again)
+    if "polars" in modules and hasattr(table, "get_column"):
+        table = _polars_table(table, columns)
     if hasattr(table, "__arrow_c_stream__"):
         return _StreamSource(columns, kind, lambda: table, again=False, held=hasattr(table, "__len__"))
     if callable(table):
@@ -72,6 +76,11 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         "must be a path, a pandas or Spark DataFrame or something that exports an Arrow stream",
         "pass a path to a CSV or Parquet file, or call .collect() or .to_arrow() first",
     )
+
+
+def libraries_of(table: Any) -> set[str]:
+    """Where the classes of an object come from, so that no library is imported to ask it."""
+    return {base.__module__.partition(".")[0] for base in type(table).__mro__}
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -88,38 +97,6 @@ def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
             raise InputError("column", column.name, "is not in the table", "correct the schema or the table's header")
         if count > 1:
             raise InputError("column", column.name, "appears twice in the table's header", "rename one of them")
-
-
-def check_type(kind: pa.DataType, column: Column) -> None:
-    """A needed column must hold numbers or text."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return check_type(kind.value_type, column)
-    readable = (
-        pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind) or is_text(kind)
-    )  # fmt: skip
-    if not readable:
-        raise no_numbers(kind, column)
-    return None
-
-
-def no_numbers(kind: object, column: Column) -> InputError:
-    """What is said of a column whose type cannot be read."""
-    return InputError("column", column.name, f"has type {kind}, not numbers or text", "convert it before the release")
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Strings and bytes, of every layout."""
-    import pyarrow as pa
-
-    types = pa.types
-    checks = (
-        types.is_string, types.is_large_string, types.is_string_view,
-        types.is_binary, types.is_large_binary, types.is_binary_view,
-    )  # fmt: skip
-    return any(check(kind) for check in checks)
 
 
 class _StreamSource(Source):
@@ -142,12 +119,14 @@ class _StreamSource(Source):
         stream = None
         try:
             stream = self._open_stream()
+            if "polars" in libraries_of(stream) and hasattr(stream, "get_column"):
+                stream = _polars_table(stream, self.columns)
             reader = pa.RecordBatchReader.from_stream(stream)
+        except InputError:
+            raise
         except Exception:
             raise InputError("table", type(stream).__name__, "gives no Arrow stream", "pass a path") from None
         check_names(reader.schema.names, self.columns)
-        for column in self.columns:
-            check_type(reader.schema.field(column.name).type, column)
         return reader
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -201,8 +180,6 @@ class _PandasSource(Source):
         names = [str(name) for name in self.frame.columns]  # labels may be numbers
         check_names(names, self.columns)
         self._series = [self.frame.iloc[:, names.index(column.name)] for column in self.columns]
-        for series, column in zip(self._series, self.columns, strict=True):
-            check_type(_pandas_array(series.iloc[:0]).type, column)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -214,28 +191,39 @@ class _PandasSource(Source):
 
 
 def _pandas_array(series: Any) -> pa.Array:
-    """A column of a DataFrame; columns of Python objects, which may be mixed, as text."""
+    """A column of a DataFrame: in its own type, or cell by cell where Arrow has none for it."""
     import pyarrow as pa
 
-    if str(series.dtype) == "category":
-        # Category by category, as text: Arrow would let one odd category decide how the cells of all rows are read.
-        values = pa.array([_as_bytes(value) for value in series.cat.categories], pa.binary())
+    kind = str(series.dtype)
+    if kind == "category":
+        # As text, whatever type the categories have in common, so that the way through the code does not tell it.
+        categories = pa.array([cell_text(value) for value in series.cat.categories], pa.binary())
         codes = series.cat.codes.to_numpy()
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values)
-    if str(series.dtype) != "object":
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), categories)
+    if kind != "object":
         try:
             array = pa.array(series, from_pandas=True)
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        except Exception:  # text that is not Unicode
+        except Exception:  # text that is not Unicode, complex or wide numbers, sparse columns
             pass
-    return pa.array([_as_bytes(value) for value in series], pa.binary())
+    return pa.array([cell_text(value) for value in series], pa.binary())
 
 
-def _as_bytes(value: Any) -> bytes | None:
-    """A cell of an object column as text: whatever it holds, this raises nothing."""
-    try:
-        if value is None or value != value:  # NaN, NaT and NA are missing
-            return None
-        return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-    except Exception:
-        return None
+def _polars_table(frame: Any, columns: Sequence[Column]) -> pa.Table:
+    """The needed columns of a Polars frame; those that Arrow has no type for cell by cell, as text.
+
+    Which those are depends on cells: one that is no number, or has more than 64 bits, makes such a column. To Arrow
+    Python's objects would be addresses in memory.
+    """
+    import pyarrow as pa
+
+    check_names(frame.columns, columns)
+    arrays = []
+    for column in columns:
+        series = frame.get_column(column.name)
+        try:
+            array = None if str(series.dtype) == "Object" else pa.table(series.to_frame()).column(0)
+        except Exception:
+            array = None
+        arrays.append(pa.array([cell_text(cell) for cell in series], pa.binary()) if array is None else array)
+    return pa.table(arrays, names=[column.name for column in columns])

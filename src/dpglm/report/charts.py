@@ -12,6 +12,7 @@ from typing import Any
 from dpglm.analyst.result import UNITS
 from dpglm.report import words
 from dpglm.report.effects import Effect, outcome_range
+from dpglm.report.formats import number, percent, times
 from dpglm.report.summary import Coefficient, Estimate, Summary
 from dpglm.report.svg import (
     axis,
@@ -25,7 +26,6 @@ from dpglm.report.svg import (
     swatch,
     ticks,
 )
-from dpglm.report.words import number, percent
 
 
 def in_units(units: str, content: str) -> str:
@@ -142,7 +142,7 @@ def densities(summary: Summary, data: dict[str, Any]) -> str:
 def effects(summary: Summary, data: dict[str, Any]) -> str:
     """Predicted outcomes along each predictor."""
     outcome = words.outcome_words(summary.fit.releases[0].design)
-    low, high = outcome_range(summary.effects, summary.fit.releases[0].family)
+    low, high = outcome_range(summary.effects, summary.fit.releases[0].design.family)
     cards = []
     for index, effect in enumerate(summary.effects):
         name = effect.column.name
@@ -164,8 +164,8 @@ def effects(summary: Summary, data: dict[str, Any]) -> str:
         drawing = curve(identity, effect, low, high, f"{outcome} along {name}", ends)
         cards.append(f'<div class="card wide"><h3>{escape(name)}</h3>{drawing}<p>{escape(ends)}</p></div>')
     intro = (
-        f"The {outcome}, with its {100 * summary.prob:g} % interval, along each predictor between its declared bounds."
-        f" {words.reference_words(summary)} These points are public choices, not values of the table."
+        f"The {outcome}, with its {100 * summary.prob:g} % interval, along each predictor {words.span_words(summary)}."
+        f" {words.reference_words(summary)} {words.choice_words(summary)}"
     )
     return f'<p class="note">{escape(intro)}</p><div class="cards">{"".join(cards)}</div>'
 
@@ -203,7 +203,7 @@ def _privacy(summary: Summary, units: str) -> str:
         rows.append(
             f'<div class="row bar" tabindex="0" data-tip="{escape(text)}"><span class="name">{escape(each.name)}</span>'
             f'<div class="plotcell">{share_bar(share, text)}</div>'
-            f'<span class="value">{words.times(estimate.inflation)} as wide</span></div>'
+            f'<span class="value">{times(estimate.inflation)} as wide</span></div>'
         )
     legend = _legend(("sampling", "would be there without privacy"), ("privacy", "added by privacy noise"))
     return f'<p class="note">{escape(words.inflation_words(summary, units))}</p>{legend}{"".join(rows)}'

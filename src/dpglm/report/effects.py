@@ -1,8 +1,8 @@
 """Predicted outcomes along each predictor, the others held at a public reference point.
 
-Nothing here is read from a table: a numeric predictor runs between its declared bounds, a predictor with levels takes
-each of them, and the reference point is the middle of the bounds and the reference level, unless the reader names
-another.
+Nothing here is read from a table. Where a release has a survey, a number stands at the centre that it shows, and runs
+two scales to each side; else it stands in the middle of its declared bounds, and runs from one to the other. A
+predictor with levels takes each of them, and stands at the reference level. The reader may name another point.
 """
 
 from __future__ import annotations
@@ -16,15 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.errors import InputError
+from dpglm.expressions import Expression
+from dpglm.families import Family
 from dpglm.formula import Design
+from dpglm.looks.survey import thresholds
 from dpglm.privacy import finite_number
-from dpglm.schema import Column, Level
+from dpglm.releases import Release
+from dpglm.schema import Column
+from dpglm.values import Level
 
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
 
 Floats = npt.NDArray[np.float64]
 _POINTS = 41
+_REACH = 2.0  # scales to each side of a centre
+
+
+@dataclass(frozen=True)
+class Typical:
+    """Where a number stands, and where it runs."""
+
+    centre: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +60,15 @@ def predictors(design: Design) -> tuple[Column, ...]:
     return tuple(design.schema.columns[name] for name in names)
 
 
-def reference_point(design: Design, at: Mapping[str, Any] | None = None) -> dict[str, Level]:
-    """A value for every predictor, and for an offset's columns, from the schema and the reader's choices."""
+def reference_point(release: Release, at: Mapping[str, Any] | None = None) -> dict[str, Level]:
+    """A value for every predictor, and for an offset's columns, from what is public and the reader's choices."""
+    design = release.design
     names = {name for column in design.columns for factor in column.factors for name in factor.column_names}
-    point = {column.name: _middle(column) for column in design.table_columns if column.name in names}
+    point: dict[str, Level] = {
+        column.name: column.levels[0] if column.has_levels else typical(release, column).centre
+        for column in design.table_columns
+        if column.name in names
+    }
     for name, value in (at or {}).items():
         if name not in point:
             raise InputError("at", name, f"must name a predictor ({', '.join(point)})", "correct the name")
@@ -69,21 +89,22 @@ def all_effects(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = 
     return tuple(_predicted(fit, predictors(fit.releases[0].design), prob, at))
 
 
-def outcome_range(effects: Sequence[Effect], family: str) -> tuple[float, float]:
+def outcome_range(effects: Sequence[Effect], family: Family) -> tuple[float, float]:
     """One scale for all predicted outcomes; a band that explodes at the edge does not squeeze the rest."""
     low = min(float(effect.lower.min()) for effect in effects)
     high = max(float(effect.upper.max()) for effect in effects)
-    if family == "poisson":
-        high = min(high, 2.5 * max(float(effect.mean.max()) for effect in effects))
-    if family != "linear":
-        low, high = 0.0, min(high * 1.05, 1.0) if family == "logistic" else high * 1.05
+    least, most = family.outcome_limits
+    if math.isfinite(least):
+        if math.isinf(most):
+            high = min(high, 2.5 * max(float(effect.mean.max()) for effect in effects))
+        low, high = least, min(high * 1.05, most)
     return (low, high) if math.isfinite(low) and math.isfinite(high) and high > low else (0.0, 1.0)
 
 
 def _predicted(fit: Fit, columns: Sequence[Column], prob: float, at: Mapping[str, Any] | None) -> list[Effect]:
     """Some predictors by one call: preparing a prediction costs more than a few rows of it."""
-    point = reference_point(fit.releases[0].design, at)
-    grids = [_grid(column) for column in columns]
+    point = reference_point(fit.releases[0], at)
+    grids = [_grid(column, fit.releases[0]) for column in columns]
     rows: dict[str, list[Any]] = {
         name: [
             moved if column.name == name else value
@@ -98,19 +119,45 @@ def _predicted(fit: Fit, columns: Sequence[Column], prob: float, at: Mapping[str
     return [Effect(*each) for each in zip(columns, grids, *parts, strict=True)]
 
 
-def _middle(column: Column) -> Level:
-    if column.has_levels:
-        return column.levels[0]
-    middle = (column.lower + column.upper) / 2
-    return float(int(middle)) if column.type == "count" else middle
+def typical(release: Release, column: Column) -> Typical:
+    """Of a numeric column: by the survey, or by its bounds where there is none."""
+    survey = None if release.survey_record is None else release.survey_record.survey
+    about = [
+        (subject.source, place)
+        for subject, place in (() if survey is None else zip(survey.subjects, survey.places, strict=True))
+        if isinstance(subject.source, Expression) and subject.source.columns == (column.name,)
+    ]
+    if not about:  # no survey, or the column stands only beside others inside expressions
+        middle = (column.lower + column.upper) / 2
+        return Typical(float(int(middle)) if column.type == "count" else middle, column.lower, column.upper)
+    source, place = min(about, key=lambda each: each[0].text != column.name)  # by itself, if it stands so
+    centre = float(np.clip(place.centre, column.lower, column.upper))
+    if source.text == column.name:
+        low, high = max(column.lower, centre - _REACH * place.scale), min(column.upper, centre + _REACH * place.scale)
+    else:  # where the expression has its centre, and where it is near
+        values = np.array([column.lower, *thresholds(column.lower, column.upper), column.upper])
+        away = np.abs(source.evaluate({column.name: values}) - place.centre)
+        centre, near = float(values[np.argmin(away)]), values[away <= _REACH * place.scale]
+        low, high = (float(near[0]), float(near[-1])) if len(near) > 1 else (column.lower, column.upper)
+    step = 1.0 if column.type == "count" else 10.0 ** math.floor(math.log10((high - low) / 20))
+    low, high = max(column.lower, _rounded(low, step)), min(column.upper, _rounded(high, step))
+    if not low < high:
+        low, high = column.lower, column.upper
+    return Typical(min(max(_rounded(centre, step), low), high), low, high)
 
 
-def _grid(column: Column) -> tuple[Level, ...]:
+def _rounded(value: float, step: float) -> float:
+    """To a multiple of a step, without the dust of its arithmetic."""
+    return float(f"{round(value / step) * step:.12g}")
+
+
+def _grid(column: Column, release: Release) -> tuple[Level, ...]:
     if column.has_levels:
         return column.levels
-    if column.type == "count" and column.upper < _POINTS:
-        return tuple(float(number) for number in range(int(column.upper) + 1))
-    return tuple(float(number) for number in np.linspace(column.lower, column.upper, _POINTS))
+    along = typical(release, column)
+    if column.type == "count" and along.high - along.low < _POINTS:
+        return tuple(float(number) for number in range(int(along.low), int(along.high) + 1))
+    return tuple(float(number) for number in np.linspace(along.low, along.high, _POINTS))
 
 
 def _checked(value: object, column: Column) -> Level:

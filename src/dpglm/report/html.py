@@ -46,7 +46,7 @@ def report(
         Probability of the intervals.
     at
         Where the other predictors stand in the plots of predicted outcomes, for example ``{"age": 40}``. Default: the
-        middle of the declared bounds, and the reference level.
+        centre that the survey shows (of moments, the middle of the declared bounds), and the reference level.
     overwrite
         Replace an existing file.
     """
@@ -70,7 +70,7 @@ def page(summary: Summary) -> str:
         "policy": _policy(style, script),
         "style": style,
         "script": script,
-        "version": escape(words.versions()["dpglm"]),
+        "version": escape(words.versions(summary.fit)["dpglm"]),
         "title": escape(f"{design.formula} · dpglm"),
         "question": escape(words.question(design)),
         "formula": escape(design.formula),
@@ -83,6 +83,7 @@ def page(summary: Summary) -> str:
         "densities": charts.densities(summary, data),
         "effects": charts.effects(summary, data),
         "privacy": charts.privacy(summary),
+        "people": sections.people(summary.fit),
         "health": sections.health(summary),
         "numbers": sections.numbers(summary),
         "methods": sections.methods(summary),

@@ -15,8 +15,9 @@ import numpy as np
 from dpglm.analyst.result import Fit
 from dpglm.errors import InputError
 from dpglm.report.effects import effect, reference_point
+from dpglm.report.formats import listed
 from dpglm.report.summary import Estimate, estimates
-from dpglm.report.words import listed, outcome_words, shown_value
+from dpglm.report.words import outcome_words, shown_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,9 +46,9 @@ def plot_forest(
     prob
         Probability of the intervals.
     units
-        "scaled" (default: columns scaled by their bounds, so sizes compare) or "original".
+        "scaled" (default: standard units, so sizes compare; of moments, scaled by the bounds) or "original".
     target
-        "population", or "table" for the estimate of this very table, which a staged release tells.
+        "population", or "table" for the estimate of this very table, which looks at one table tell.
     ax, figsize, textsize
         As in ArviZ.
     """
@@ -117,14 +118,17 @@ def plot_effect(
     figsize: tuple[float, float] | None = None,
     textsize: float | None = None,
 ) -> Axes:
-    """The predicted outcome along one predictor, between its declared bounds or over its levels.
+    """The predicted outcome along one predictor, two scales around its centre by the survey, or over its levels.
+
+    A release of moments has no survey: there it runs between the declared bounds.
 
     Parameters
     ----------
     predictor
         A column of the table.
     at
-        Where the other predictors stand. Default: the middle of their bounds, and the reference level.
+        Where the other predictors stand. Default: their centre by the survey (of moments, the middle of their bounds),
+        and the reference level.
     prob, ax, figsize, textsize
         As in ``plot_forest``.
     """
@@ -143,7 +147,7 @@ def plot_effect(
         x = [float(value) for value in found.values]
         ax.fill_between(x, found.lower, found.upper, color=POSTERIOR, alpha=0.25, linewidth=0)
         ax.plot(x, found.mean, color=POSTERIOR)
-    others = {name: value for name, value in reference_point(design, at).items() if name != predictor}
+    others = {name: value for name, value in reference_point(fit.releases[0], at).items() if name != predictor}
     ax.set_xlabel(_plain(predictor))
     ax.set_ylabel(_plain(outcome_words(design)))
     if others:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from dpglm.analyst.result import UNITS, Fit
+from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.report import words
 from dpglm.report.charts import both
+from dpglm.report.formats import count, percent, plain_number, small, times
 from dpglm.report.summary import Summary
 from dpglm.report.svg import escape
-from dpglm.report.words import percent, plain_number
 from dpglm.statement import CAVEATS
 
 
@@ -24,9 +27,10 @@ def chips(summary: Summary) -> str:
     if len(fit.releases) > 1:
         chips.append(("releases", str(len(fit.releases))))
     for release in fit.releases:
-        stages = f" in {len(release.stages)} stages" if len(release.stages) > 1 else ""
-        chips.append(("ε", f"{release.privacy.epsilon:g}, δ = {words.small(release.privacy.delta)}{stages}"))
-    chips += [("model", f"{first.family}, {fit.link} link"), ("intervals", f"{100 * summary.prob:g} %")]
+        chips.append(("ε", f"{release.privacy.epsilon:g}, δ = {small(release.privacy.delta)}"))
+        chips.append(("released as", words.means(release)))
+    model = first.design.family.regression
+    chips += [("model", f"{model}, {fit.link} link"), ("intervals", f"{100 * summary.prob:g} %")]
     unique = dict.fromkeys(chips)
     return "".join(f"<li>{label} {'= ' if label == 'ε' else ''}<b>{escape(value)}</b></li>" for label, value in unique)
 
@@ -49,6 +53,8 @@ def findings(summary: Summary) -> str:
     )
     healthy = all(each.good for each in summary.health)
     trust = "The sampler reports no problem." if healthy else "The sampler reports a problem: see below."
+    if summary.fit.closed is not None:
+        trust = "The looks agree with each other." if healthy else "The looks do not agree with each other: see below."
     return f'<ul class="findings">{items}{cost}<li class="{"good" if healthy else "bad"}">{trust}</li></ul>'
 
 
@@ -71,7 +77,7 @@ def warnings(fit: Fit) -> str:
 
 
 def health(summary: Summary) -> str:
-    """What the sampler says about itself."""
+    """What the sampler says about itself, or the looks about each other."""
     items = "".join(
         f'<li class="{"good" if each.good else "bad"}"><span>{escape(each.label)}</span><b>{escape(each.value)}</b>'
         f'<span class="verdict">{"✓ good" if each.good else "! look here"}</span><p>{escape(each.words)}</p></li>'
@@ -81,11 +87,72 @@ def health(summary: Summary) -> str:
     return f'<ul class="checks">{items}</ul><p class="note">{closing}</p>'
 
 
+def people(fit: Fit) -> str:
+    """What the surveys saw of the tables: each as a table with its noise. Nothing where there is none."""
+    records = {
+        release.survey_record.release_id: release.survey_record
+        for release in fit.releases
+        if release.survey_record is not None
+    }
+    if not records:
+        return ""
+    tables = "".join(_survey_table(record) for record in records.values())
+    return (
+        '<section id="people" aria-labelledby="people-h"><h2 id="people-h">Who is in the table</h2>'
+        '<p class="note">What the survey saw, through noise that was paid for. A centre is about where half of the'
+        " values lie to each side, a scale about how far they lie from it (the root mean square); both come from noisy"
+        f" counts of rows and are good to a fraction of the scale.</p>{tables}</section>"
+    )
+
+
+def _survey_table(record: SurveyRecord) -> str:
+    survey, dataset = record.survey, record.design.schema.dataset
+    rows = dataset.rows
+    lines: list[str] = []
+    named: set[str] = set()
+    for row in survey_rows(record):
+        name = row["column"] if row["level"] is None else f"{row['column']} = {row['level']}"
+        is_count = row["column"] == record.design.outcome.name and record.design.family.coding == "count"
+        digits = 2 if row["centre"] is None else _digits(row["centre"], row["scale"])
+        cells = [
+            _share(row["share"], row["noise"]),
+            "–" if row["centre"] is None else f"{'mean ' * is_count}{plain_number(row['centre'], digits)}",
+            "–" if row["scale"] is None or is_count else plain_number(row["scale"], 2),
+            "" if row["column"] in named else _share(row["missing"], row["missing_noise"]),
+        ]
+        named.add(row["column"])
+        body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th scope="row">{escape(name)}</th>{body}</tr>')
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("", "rows", "centre", "scale", "missing"))
+    complete = _share(survey.complete / rows, survey.stddev / rows)
+    caption = (
+        f"{dataset.name}, {rows:,} rows, each {dataset.unit}. Every column has"
+        f" a value in {complete} of them. ± is for 95 %."
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Who is in the table"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _share(share: float | None, noise: float) -> str:
+    """A noisy share of rows, never outside what a share can be."""
+    if share is None:
+        return "–"
+    return f"{100 * min(max(share, 0.0), 1.0):.1f} % ± {196 * noise:.1f}"
+
+
+def _digits(centre: float, scale: float) -> int:
+    """As many as tell a twentieth of the scale."""
+    return max(1, 1 + math.floor(math.log10(max(abs(centre), scale))) - math.floor(math.log10(scale / 20)))
+
+
 def _numbers(summary: Summary, units: str) -> str:
     ratio = summary.ratio_name if units == "original" else None
     heads = ["mean", "sd", "lower", "upper", "P(sign)", "sign is clear"]
     heads += [f"{ratio.replace('_', ' ')} and interval"] if ratio else []
-    heads += ["width by privacy", "effective draws", "R-hat"]
+    sampled = summary.fit.diagnostics is not None
+    heads += ["width by privacy", *(["effective draws", "R-hat"] if sampled else [])]
     rows = []
     for each in summary.coefficients:
         estimate = each.units[units]
@@ -94,7 +161,8 @@ def _numbers(summary: Summary, units: str) -> str:
         if ratio and estimate.ratio is not None:
             middle, lower, upper = (plain_number(part, 4) for part in estimate.ratio)
             cells.append("–" if each.name == "Intercept" else f"{middle} ({lower} to {upper})")
-        cells += [words.times(estimate.inflation), words.count(each.ess), plain_number(each.r_hat, 4)]
+        cells += [times(estimate.inflation)]
+        cells += [count(each.ess), plain_number(each.r_hat, 4)] if sampled else []
         body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f'<tr><th scope="row">{escape(each.name)}</th>{body}</tr>')
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("coefficient", *heads))
@@ -148,7 +216,7 @@ def reproduce(summary: Summary) -> str:
             ("released with", made),
         ]
     facts.append(("seed", str(summary.fit.options.get("seed", "not recorded"))))
-    facts.append(("this page with", ", ".join(f"{name} {text}" for name, text in words.versions().items())))
+    facts.append(("this page with", ", ".join(f"{name} {text}" for name, text in words.versions(summary.fit).items())))
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     return (
         f'<p class="note">The release file is all that is needed. Name it as below, and run:</p>'

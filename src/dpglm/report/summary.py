@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.analyst.result import UNITS, Fit, import_arviz
 from dpglm.report.effects import Effect, all_effects, reference_point
-from dpglm.schema import Level
+from dpglm.values import Level
 
 Floats = npt.NDArray[np.float64]
 
 LARGEST_R_HAT, LARGEST_PARETO_K, LARGEST_DIVERGENT_SHARE = 1.01, 0.7, 0.001
+LEAST_CHANCE = 1e-3  # of a look's score, by what the looks before it predicted
 INNER = 0.5  # probability of the thick part of an interval
 _CURVE_POINTS, _FEWER_POINTS, _MANY_COEFFICIENTS = 81, 41, 40
 _PRIOR_DRAWS = 20_000
+_TAIL = 0.0005  # of a density, left out at each end
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,8 @@ class Estimate:
 class Coefficient:
     """One coefficient: its estimate by units ("original", "scaled"), and how well it was sampled.
 
-    ``own_table`` is the estimate that this very table would give without noise, where a staged release tells.
+    ``own_table`` is the estimate that this very table would give without noise, where looks at one table tell; ``ess``
+    and ``r_hat`` are not a number where no chain was run.
     """
 
     name: str
@@ -80,7 +84,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Health:
-    """One thing that the sampler says about itself, and what it means."""
+    """One thing that the sampler says about itself, or the looks about each other, and what it means."""
 
     label: str
     value: str
@@ -112,7 +116,7 @@ class Summary:
 
 def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = None) -> Summary:
     """All numbers of a report."""
-    first = fit.summary(prob=prob)
+    first = fit.summary_rows(prob)
     by_units = {units: estimates(fit, prob=prob, units=units) for units in UNITS}
     own = None
     if fit.table_coefficients is not None:
@@ -122,31 +126,34 @@ def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = No
             name,
             {units: by_units[units][index] for units in UNITS},
             None if own is None else {units: own[units][index] for units in UNITS},
-            float(first["ess"].iloc[index]),
-            float(first["r_hat"].iloc[index]),
+            float(first[index].get("ess", math.nan)),
+            float(first[index].get("r_hat", math.nan)),
         )
         for index, name in enumerate(fit.names)
     )
-    design = fit.releases[0].design
     effects = all_effects(fit, prob=prob, at=at)
     draws = fit.coefficients.shape[0] * fit.coefficients.shape[1]
-    return Summary(fit, prob, draws, coefficients, effects, reference_point(design, at), health_of(fit))
+    return Summary(fit, prob, draws, coefficients, effects, reference_point(fit.releases[0], at), health_of(fit))
 
 
 def estimates(
     fit: Fit, *, prob: float = 0.95, units: str = "original", target: str = "population"
 ) -> tuple[Estimate, ...]:
     """One estimate a coefficient, in formula order. ``target`` is "population" or "table", as for ``Fit.summary``."""
-    table = fit.summary(prob=prob, units=units, target=target)
+    table = fit.summary_rows(prob, units, target)
+    exact = fit.normal_marginals(units, target)
     draws = fit.draws(units, target).reshape(-1, len(fit.names))
     priors = _Priors(fit, units)
     ratio = fit.ratio_name if units == "original" else None
-    inner = np.quantile(draws, [(1 - INNER) / 2, (1 + INNER) / 2], axis=0)
+    middle = [(1 - INNER) / 2, (1 + INNER) / 2]
+    inner = np.quantile(draws, middle, axis=0)
+    if exact is not None:
+        inner = np.array([[NormalDist(*each).inv_cdf(share) for each in exact] for share in middle])
     points = _CURVE_POINTS if len(fit.names) <= _MANY_COEFFICIENTS else _FEWER_POINTS  # keeps a page small
     result = []
     for index in range(len(fit.names)):
-        row = table.iloc[index]
-        density = density_of(draws[:, index], points)
+        row = table[index]
+        density = density_of(draws[:, index], points) if exact is None else normal_density(*exact[index], points)
         result.append(
             Estimate(
                 mean=float(row["mean"]),
@@ -155,7 +162,7 @@ def estimates(
                 upper=float(row["upper"]),
                 inner_lower=float(inner[0, index]),
                 inner_upper=float(inner[1, index]),
-                positive=float(np.mean(draws[:, index] > 0)),
+                positive=float(np.mean(draws[:, index] > 0)) if exact is None else 1 - NormalDist(*exact[index]).cdf(0),
                 clear=bool(row["significant"]),
                 inflation=float(row["inflation"]),
                 ratio=None if ratio is None else tuple(float(row[ratio + end]) for end in ("", "_lower", "_upper")),  # type: ignore[arg-type]
@@ -172,24 +179,38 @@ def density_of(draws: Floats, points: int = _CURVE_POINTS) -> Curve | None:
     A little smoother than ArviZ's default, so that a drawing of a few thousand draws shows no ripples. None where all
     draws are one number.
     """
-    low, high = (float(edge) for edge in np.quantile(draws, [0.0005, 0.9995]))
-    width = high - low
-    if not width > 0:
+    low, high = (float(edge) for edge in np.quantile(draws, [_TAIL, 1 - _TAIL]))
+    if not high > low:
         return None
+    grid, height = import_arviz().kde(draws, bw="silverman", bw_fct=1.3)
+    x = _around(low, high, points)
+    y = np.interp(x, grid, height, left=0.0, right=0.0)
+    return Curve(x, y, np.searchsorted(np.sort(draws), x) / len(draws))
+
+
+def normal_density(mean: float, stddev: float, points: int = _CURVE_POINTS) -> Curve:
+    """The same of a normal distribution, exactly."""
+    normal = NormalDist(mean, stddev)
+    x = _around(normal.inv_cdf(_TAIL), normal.inv_cdf(1 - _TAIL), points)
+    return Curve(x, np.array([normal.pdf(each) for each in x]), np.array([normal.cdf(each) for each in x]))
+
+
+def _around(low: float, high: float, points: int) -> Floats:
+    """From low to high, and over zero where it is near."""
+    width = high - low
     if 0 < low < 1.2 * width:
         low = -0.04 * width
     if 0 < -high < 1.2 * width:
         high = 0.04 * width
-    grid, height = import_arviz().kde(draws, bw="silverman", bw_fct=1.3)
-    x = np.linspace(low, high, points)
-    y = np.interp(x, grid, height, left=0.0, right=0.0)
-    return Curve(x, y, np.searchsorted(np.sort(draws), x) / len(draws))
+    return np.linspace(low, high, points)
 
 
 def health_of(fit: Fit) -> tuple[Health, ...]:
     """R-hat, effective draws and divergences, or what a Laplace approximation has instead."""
     diagnostics = fit.diagnostics
     chains, draws = fit.coefficients.shape[:2]
+    if diagnostics is None:
+        return _health_of_looks(fit)
     if fit.method == "laplace":
         k = diagnostics.pareto_k if diagnostics.pareto_k is not None else math.nan
         good = k < LARGEST_PARETO_K
@@ -224,6 +245,16 @@ def health_of(fit: Fit) -> tuple[Health, ...]:
     )
 
 
+def _health_of_looks(fit: Fit) -> tuple[Health, ...]:
+    """Whether the looks agree with each other."""
+    assert fit.closed is not None
+    chance = float(fit.closed.surprises.min()) if fit.closed.surprises.size else 1.0
+    agree = chance >= LEAST_CHANCE
+    words = "Each look found what the ones before it pointed to." if agree else "A look missed what others pointed to."
+    shown = f"{chance:.2f}" if chance >= 0.01 else f"{chance:.0e}"
+    return (Health("Agreement of looks", shown, agree, f"{words} It should be above {LEAST_CHANCE:g}."),)
+
+
 class _Priors:
     """Densities of the coefficients' priors, in the units asked for."""
 
@@ -232,23 +263,23 @@ class _Priors:
         self.matrix, self.shift = np.eye(len(names)), np.zeros(len(names))
         if units == "original":
             self.matrix, self.shift = fit.releases[0].design.to_original_units()
-        self.scales: Floats | None = None
+        centre = np.zeros(len(names)) if fit.closed is None else fit.closed.prior.mean  # an intercept's, by the survey
+        self.normal: tuple[Floats, Floats] | None = None
         self.draws = np.empty((0, len(names)))
         if isinstance(prior, NormalPrior):
-            self.scales = np.asarray(prior.scales(names), dtype=np.float64)
+            covariance = prior.as_normal(names)[1]
+            self.normal = self.matrix @ centre + self.shift, self.matrix @ covariance @ self.matrix.T
         elif isinstance(prior, SphericalPrior):
-            self.draws = _spherical_draws(prior, names)
+            self.draws = centre + _spherical_draws(prior, names)
         else:
-            self.draws = _custom_draws(prior, names)
+            self.draws = centre + _custom_draws(prior, names)
 
     def density(self, index: int, x: Floats) -> Floats | None:
         """At ``x``; None where a file keeps only the name of the prior."""
-        if self.scales is not None:
-            # A linear map of independent normals is normal.
-            sd = math.sqrt(float(np.sum((self.matrix[index] * self.scales) ** 2)))
-            return np.asarray(
-                np.exp(-0.5 * ((x - self.shift[index]) / sd) ** 2) / (sd * math.sqrt(2 * math.pi)), dtype=np.float64
-            )
+        if self.normal is not None:
+            mean, covariance = self.normal
+            normal = NormalDist(float(mean[index]), math.sqrt(float(covariance[index, index])))
+            return np.array([normal.pdf(each) for each in x])
         used = np.flatnonzero(self.matrix[index])
         draws = self.draws[:, used] @ self.matrix[index, used] + self.shift[index]
         if not np.isfinite(draws).all() or draws.std() == 0:
@@ -273,18 +304,16 @@ def _spherical_draws(prior: SphericalPrior, names: tuple[str, ...]) -> Floats:
 
 def _custom_draws(prior: CustomPrior, names: tuple[str, ...]) -> Floats:
     """Draws of the distributions that are there; NaN where a saved fit kept a text."""
-    import jax
-
-    given = dict(prior.distributions)
-    keys = jax.random.split(jax.random.key(0), len(names))
-    scales = np.asarray(prior.others.scales(names))
+    given, generator = dict(prior.distributions), np.random.default_rng(0)
     columns = []
-    for name, key, scale in zip(names, keys, scales, strict=True):
+    for number, (name, scale) in enumerate(zip(names, prior.others.scales(names), strict=True)):
         distribution = given.get(name)
         if distribution is None:
-            columns.append(scale * np.asarray(jax.random.normal(key, (_PRIOR_DRAWS,))))
+            columns.append(scale * generator.normal(size=_PRIOR_DRAWS))
         elif isinstance(distribution, str):
             columns.append(np.full(_PRIOR_DRAWS, math.nan))
         else:
-            columns.append(np.asarray(distribution.sample(key, (_PRIOR_DRAWS,))))
+            from dpglm.paper.prior_densities import draws_of  # a NumPyro distribution: JAX is there
+
+            columns.append(draws_of(distribution, _PRIOR_DRAWS, seed=number))
     return np.column_stack(columns)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.report.effects import Effect
+from dpglm.report.formats import number
 from dpglm.report.summary import Estimate
-from dpglm.report.words import number
 
 Floats = npt.NDArray[np.float64]
 Scale = Callable[[float], float]

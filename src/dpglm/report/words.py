@@ -6,78 +6,26 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from dpglm.analyst.closed_form import CLOSED_FORM
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, distribution_text
 from dpglm.analyst.result import UNITS, Fit
 from dpglm.formula import Design
-from dpglm.release_file import Release
+from dpglm.releases import Release
 from dpglm.report.effects import predictors, reference_point
+from dpglm.report.formats import listed, number, small
 from dpglm.report.summary import Estimate, Summary
-from dpglm.schema import Column, Level
+from dpglm.schema import Column
+from dpglm.values import Level
 
 REFERENCES = (
     "Kulkarni, Jälkö, Koskela, Kaski, Honkela (2021). Differentially Private Bayesian Inference for Generalized Linear"
     " Models. International Conference on Machine Learning.",
     "Dong, Roth, Su (2022). Gaussian Differential Privacy. Journal of the Royal Statistical Society, Series B, 84(1).",
 )
-_LIBRARIES = ("dpglm", "numpyro", "jax", "numpy", "arviz")
-_REGRESSIONS = {"logistic": "logistic regression", "poisson": "count regression", "linear": "linear regression"}
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number as people write it: three digits that matter, no exponent where none is needed, a true minus sign."""
-    return plain_number(value, digits).replace("-", "−")
-
-
-def plain_number(value: float, digits: int = 3) -> str:
-    """The same with an ordinary hyphen, as programs read it.
-
-    >>> plain_number(0.0451234), plain_number(-6.474), plain_number(123456.0), plain_number(1e-9)
-    ('0.0451', '-6.47', '123456', '1.00e-09')
-    """
-    if not math.isfinite(value):
-        return "n/a"
-    if value != 0 and not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.{digits - 1}e}"
-    decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{decimals}f}"
-
-
-def times(factor: float) -> str:
-    """How many times as wide; never less than once."""
-    return f"{max(factor, 1.0):.2f} ×" if math.isfinite(factor) else "n/a"
-
-
-def count(number_of: float) -> str:
-    """A number of things, with separators."""
-    return f"{number_of:,.0f}" if math.isfinite(number_of) else "n/a"
-
-
-def small(value: float) -> str:
-    """A tiny probability without the padding of its exponent.
-
-    >>> small(1e-06)
-    '1e-6'
-    """
-    return f"{value:g}".replace("e-0", "e-")
-
-
-def percent(share: float, draws: int) -> str:
-    """A probability estimated by draws: never exactly 0 or 100 %."""
-    finest = max(0.001, 1 / draws)
-    if share > 1 - finest:
-        return f"> {100 * (1 - finest):.1f} %"
-    if share < finest:
-        return f"< {100 * finest:.1f} %"
-    return f"{100 * share:.1f} %"
-
-
-def listed(items: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+_LIBRARIES = {"looks": ("dpglm", "numpy", "scipy"), "moments": ("dpglm", "numpyro", "jax", "numpy", "arviz")}
 
 
 def outcome_words(design: Design) -> str:
@@ -152,13 +100,17 @@ def interval_words(estimate: Estimate, prob: float) -> str:
 
 def unit_words(units: str, summary: Summary) -> str:
     """What one unit of a coefficient is."""
-    effect = {"odds_ratio": "log odds", "rate_ratio": "log rate"}.get(summary.ratio_name or "", "linear predictor")
-    if summary.fit.link == "identity":
-        effect = "outcome"
+    family = summary.fit.releases[0].design.family
+    effect = family.effect if summary.fit.link == family.link else "linear predictor"
     if units == "original":
         return (
             f"Change of the {effect} for one more unit of the column as it is in the table, or for this level instead"
             " of the reference level. Each row has its own scale, so that small units stay visible."
+        )
+    if summary.fit.closed is not None:
+        return (
+            "Columns are in standard units: centred and divided by the scale that the survey shows. Change of the"
+            f" {effect} for one such unit; all rows share one scale, so sizes compare."
         )
     return (
         "Columns are scaled by their declared bounds: a number runs from −1 to 1, two levels are −1 and 1, more"
@@ -178,13 +130,28 @@ def reference_words(summary: Summary) -> str:
     return f"The other predictors stay at {listed(values)}."
 
 
+def span_words(summary: Summary) -> str:
+    """How far numbers run in the plots of effects."""
+    if summary.fit.closed is None:
+        return "between its declared bounds"
+    return "as far as two scales to each side of its centre, as the survey shows them"
+
+
+def choice_words(summary: Summary) -> str:
+    """Where these points come from."""
+    if summary.fit.closed is None:
+        return "These points are public choices, not values of the table."
+    return "These points follow from the noisy survey and the schema alone."
+
+
 def prior_words(fit: Fit) -> str:
     """The prior, for a methods section."""
     prior = fit.prior
     if isinstance(prior, NormalPrior):
+        around = "" if fit.closed is None else ", the latter around the value that the survey shows"
         return (
             "independent normal priors with mean 0 and standard deviation"
-            f" {prior.slopes:g} (slopes) and {prior.intercept:g} (intercept)"
+            f" {prior.slopes:g} (slopes) and {prior.intercept:g} (intercept){around}"
         )
     if isinstance(prior, SphericalPrior):
         return (
@@ -212,16 +179,35 @@ def methods(summary: Summary) -> str:
     """A paragraph that can be pasted into a paper."""
     fit = summary.fit
     design = fit.releases[0].design
-    text = (
-        f"We fitted a Bayesian {_REGRESSIONS[design.family.name]} with {fit.link} link ({design.formula})"
-        f" to {_tables(fit)}. A release consists of sums of low-order products of the columns, clamped to publicly"
-        " declared bounds, plus discrete Gaussian noise; no row was seen in the analysis. "
+    how = _by_moments(summary) if fit.closed is None else _by_looks(fit)
+    return (
+        f"We fitted a Bayesian {design.family.regression} with {fit.link} link ({design.formula}) to {_tables(fit)}."
+        f" {how} Intervals are equal-tailed {100 * summary.prob:g} % posterior intervals."
     )
-    if any(len(release.stages) > 1 for release in fit.releases):
-        text += (
-            "Later stages are sums of the rows' scores and information, of bounded leverage, at a centre that the"
-            " earlier stages showed, with noise of the same kind. "
-        )
+
+
+def _by_looks(fit: Fit) -> str:
+    text = (
+        "A release consists of a survey and of looks. The survey counts, with noise, how many rows lie in chosen ranges"
+        " of each column; it gives every column a centre and a scale, by which it is standardised. A look is the sum"
+        " of the rows' scores, of their information and of the scores' squares, each row's part bounded, at the"
+        " estimate that the looks before it gave, plus discrete Gaussian noise; no row was seen in the analysis. Each"
+        " look was linearised around the estimate, and all were combined by their precision into a Gaussian likelihood"
+        " that accounts for privacy noise and, with a sandwich covariance, for sampling error (after Kulkarni et al."
+        f" 2021; dpglm {_installed('dpglm')}), with {prior_words(fit)}, on standardised columns."
+    )
+    chains, draws, _ = fit.coefficients.shape
+    if fit.method == CLOSED_FORM:
+        return f"{text} The posterior is normal and was computed in closed form."
+    return f"{text} We drew {chains * draws:,} draws by elliptical slice sampling."
+
+
+def _by_moments(summary: Summary) -> str:
+    fit = summary.fit
+    text = (
+        "A release consists of sums of low-order products of the columns, clamped to publicly declared bounds, plus"
+        " discrete Gaussian noise; no row was seen in the analysis. "
+    )
     if fit.options.get("noise_aware", True):
         text += (
             "The coefficients were inferred from the released sums alone, treating the true sums as unknown, so that"
@@ -235,9 +221,14 @@ def methods(summary: Summary) -> str:
     moments = str(fit.options.get("moments", "exact"))
     if moments in special:
         text += f", and {special[moments]}"
-    if fit.options.get("dispersion") is not None and design.family.name == "poisson":
+    if fit.options.get("dispersion") is not None and fit.releases[0].design.family.coding == "count":
         text += f", and dispersion {fit.options['dispersion']}"
-    return f"{text}. {_sampler(summary)} Intervals are equal-tailed {100 * summary.prob:g} % posterior intervals."
+    return f"{text}. {_sampler(summary)}"
+
+
+def means(release: Release) -> str:
+    """What a release holds, in two words."""
+    return "moments" if release.method == "moments" else f"a survey and {len(release.stages)} looks"
 
 
 def _tables(fit: Fit) -> str:
@@ -245,10 +236,9 @@ def _tables(fit: Fit) -> str:
     for release in fit.releases:
         dataset = release.design.schema.dataset
         kind = "differentially private " if release.private else ""
-        stages = f" in {len(release.stages)} stages" if len(release.stages) > 1 else ""
         parts.append(
-            f"a {kind}release{stages} of “{dataset.name}” (N = {dataset.rows:,}; one row is {dataset.unit}),"
-            f" {privacy_words(release)}"
+            f"a {kind}release by {means(release)} of “{dataset.name}” (N = {dataset.rows:,}; one row is"
+            f" {dataset.unit}), {privacy_words(release)}"
         )
     return listed(parts)
 
@@ -276,20 +266,21 @@ def reproduce(summary: Summary) -> str:
     chosen = {key: options[key] for key in ("link", "dispersion") if options.get(key) is not None}
     if fit.prior == NormalPrior() and not unusual and not isinstance(chosen.get("dispersion"), str):
         arguments = ["dpglm", "fit", *files]
-        for key, value in {**chosen, "method": fit.method, "draws": draws, "chains": chains, "seed": seed}.items():
+        sampled = {"method": fit.method, "draws": draws, "chains": chains} if fit.closed is None else {"draws": draws}
+        for key, value in {**chosen, **sampled, "seed": seed}.items():
             if (key, value) not in (("method", "nuts"), ("chains", 4)) and (key, fit.method) != ("chains", "laplace"):
                 arguments += [f"--{key}", str(value)]
         report = ["dpglm", "report", "again.fit.npz"]
         if summary.prob != 0.95:
             report += ["--prob", f"{summary.prob:g}"]
-        usual = reference_point(fit.releases[0].design)
+        usual = reference_point(fit.releases[0])
         for name, value in summary.reference.items():
             report += [] if value == usual[name] else ["--at", f"{name}={value}"]
         both = ([*arguments, "--output", "again.fit.npz"], [*report, "--output", "again.html"])
         return "\n".join(" ".join(shlex.quote(part) for part in command) for command in both)
-    keywords: dict[str, Any] = {**chosen, **unusual, "method": fit.method, "draws": draws, "seed": seed}
-    if fit.method == "nuts":
-        keywords["chains"] = chains
+    keywords: dict[str, Any] = {**chosen, **unusual, "draws": draws, "seed": seed}
+    keywords |= {"method": fit.method} if fit.closed is None else {}
+    keywords |= {"chains": chains} if fit.method != "laplace" else {}
     given = "".join(f", {key}={value!r}" for key, value in keywords.items())
     prior = "" if fit.prior == NormalPrior() else f", prior={_prior_code(fit.prior)}"
     loaded = ", ".join(f"dpglm.load_release({file!r})" for file in files)
@@ -310,9 +301,9 @@ def checksum(release: Release) -> str:
     return str(json.loads(release.to_json())["checksum"])
 
 
-def versions() -> dict[str, str]:
-    """What wrote this page."""
-    return {name: _installed(name) for name in _LIBRARIES}
+def versions(fit: Fit) -> dict[str, str]:
+    """What made this fit and wrote this page."""
+    return {name: _installed(name) for name in _LIBRARIES[fit.releases[0].method]}
 
 
 def _installed(name: str) -> str:

@@ -1,0 +1,68 @@
+"""What a replaced row can do to the survey: to each answer, and to all of them, whatever the noisy answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from dpglm.custodian.look_plan import LookPlan
+from dpglm.custodian.passes import exact_sums
+from dpglm.custodian.survey_counts import TableCounts, table_counts
+from dpglm.custodian.tables import open_table
+from dpglm.expressions import Expression
+from dpglm.formula import Design
+from dpglm.looks import survey
+from dpglm.looks.survey import COUNT_BITS, Question, answer_of, surveying
+
+Answering = Callable[[Question], tuple[float, ...]]  # noisy counts, in rows
+
+
+def counts_of(table: Any, design: Design) -> TableCounts:
+    """The exact counts of a table, as a release takes them."""
+    return exact_sums(open_table(table, design.table_columns), design, partial(table_counts, design=design))
+
+
+def asked(design: Design, answering: Answering, stddev: float) -> list[Question]:
+    """The questions of a survey whose noisy answers are these."""
+    questions = []
+    asking = surveying(design, design.schema.dataset.rows)
+    question = next(asking)
+    while True:
+        questions.append(question)
+        integers = tuple(round(count * 2**COUNT_BITS) for count in answering(question))
+        try:
+            question = asking.send(answer_of(question, integers, stddev))
+        except StopIteration:
+            return questions
+
+
+def squared_change(question: Question, one: TableCounts, other: TableCounts) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one.answers(question), other.answers(question), strict=True))
+
+
+def share_of_mu_squared(questions: list[Question], one: TableCounts, other: TableCounts, plan: LookPlan) -> Fraction:
+    """By which share of the survey's mu^2 the two tables' answers are apart."""
+    units = sum(Fraction(question.sharper) ** 2 * squared_change(question, one, other) for question in questions)
+    return Fraction(units) / Fraction(plan.survey_stddev) ** 2 / Fraction(plan.survey_mu) ** 2
+
+
+def most_units(design: Design) -> int:
+    """What a survey may cost at most, in plain counts: the list of docs/looks_privacy.md, written out again."""
+    columns = len({column.name for column in design.table_columns})
+    total, numeric = columns + 1, 0
+    for number, subject in enumerate(survey.subjects(design)):
+        if not subject.is_numeric:
+            sharper = survey._SHARPER if number == 0 else 1
+            total += int((1 if subject.cells == 2 else 2) * sharper**2)
+            continue
+        assert isinstance(subject.source, Expression)
+        numeric += 1
+        width = subject.source.upper - subject.source.lower
+        searches = survey._SEARCHES + len(survey._RUNGS) + (survey._MAGNITUDES if width > survey._VERY_WIDE else 0)
+        doublings = 0
+        while 2**doublings < subject.source.upper:
+            doublings += 1
+        total += max(searches, doublings + 1) if number or design.family.coding != "count" else doublings + 1
+    return total + max(int(survey._RESERVE), survey._TAIL_QUESTIONS * numeric)

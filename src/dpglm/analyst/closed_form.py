@@ -1,0 +1,172 @@
+"""Releases by looks -> the posterior in closed form: normal where the prior is, drawn exactly, in milliseconds.
+
+Each dataset says, in the user's units, what its looks know of the table's own estimate t; its sampling error comes in
+once, however many releases it has. Datasets are independent: their statements of the population's coefficients add up.
+A prior that is not normal is sampled in as many dimensions as there are coefficients (``other_priors``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.analyst.joint import by_dataset, check_same_model
+from dpglm.analyst.priors import CustomPrior, NormalPrior, Prior, prior_of
+from dpglm.errors import InputError
+from dpglm.looks.coding import before_looks, default_prior
+from dpglm.looks.gaussian import Gaussian, of_prior, of_table, together
+from dpglm.looks.population import inverse, solve
+from dpglm.looks.reading import Belief, Knowledge, add_look, sampling_covariance
+from dpglm.releases import Release
+
+if TYPE_CHECKING:
+    from dpglm.analyst.fit import Asked
+    from dpglm.analyst.result import Fit
+
+Floats = npt.NDArray[np.float64]
+
+CLOSED_FORM = "closed form"  # the method of looks with a normal prior
+_DRAWS = 1_000  # a chain
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """What the looks of all releases say, in the first release's standard units.
+
+    ``likelihood`` is of the population's coefficients, without a prior; ``table`` of the table's own estimate, where
+    there is one table. ``sampling`` is the covariance that the estimate of all rows would have without noise.
+    ``surprises`` are, by look, chances of a score as far from its prediction as it was.
+    """
+
+    likelihood: Gaussian
+    table: Gaussian | None
+    sampling: Floats
+    prior: Gaussian
+    surprises: Floats
+
+    @property
+    def posterior(self) -> Gaussian:
+        """With the normal prior."""
+        return together([self.likelihood, self.prior])
+
+    @property
+    def table_posterior(self) -> Gaussian | None:
+        """Of the table's own estimate: the prior is of the coefficients that it scatters around."""
+        return None if self.table is None else together([self.table, self.prior.with_error(self.sampling)])
+
+
+def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
+    """The posterior of releases by looks."""
+    from dpglm.analyst.result import Fit
+
+    check_same_model(releases)
+    for release in releases:
+        if not release.stages:
+            rule = "holds a survey and no look: its release stopped there"
+            raise InputError("releases", release.id, rule, "fit another release")
+    first = releases[0]
+    prior = prior_of(asked.prior, first.design.coefficient_names, scipys=True)
+    belief = _belief(first, prior)
+    matrix, shift = first.design.to_original_units()
+    tables, populations, errors, surprises, spreads, widths = [], [], [], [], [], []
+    for members in by_dataset(releases):
+        known = [_read(member, _in_units_of(member, belief, matrix, shift)) for member in members]
+        own = [_turned(each, member, matrix, shift) for each, member in zip(known, members, strict=True)]
+        table = together([statement for statement, _ in own])
+        leading = max(range(len(members)), key=lambda n: members[n].stages[-1].mu)
+        error = own[leading][1]
+        tables.append(table)
+        populations.append(table.with_error(error))
+        errors.append(error)
+        surprises += [chance for each in known for chance in each.surprises]
+        spreads.append(known[leading].spread * members[leading].design.spread_unit)
+        widths.append(float(np.std(known[leading].population.rows @ known[leading].centre)))
+    sampling = inverse(np.sum([inverse(error) for error in errors], axis=0))
+    closed = ClosedForm(
+        together(populations), tables[0] if len(tables) == 1 else None, sampling, of_prior(belief), np.array(surprises)
+    )
+    shape = (int(asked.chains), int(asked.draws or _DRAWS))
+    coefficients = _drawn(closed, prior, shape, first, asked.seed)
+    own_posterior = closed.table_posterior
+    own_draws = None if own_posterior is None else _normal_draws(own_posterior, shape, asked.seed + 1)
+    family = first.design.family
+    return Fit(
+        releases=tuple(releases),
+        coefficients=coefficients,
+        spread=np.full(shape, spreads[0] / first.design.spread_unit) if family.has_spread else None,
+        predictor_stddev=max(widths),
+        inflation=_inflation(closed, coefficients, isinstance(prior, NormalPrior), matrix),
+        diagnostics=None,
+        prior=prior,
+        method=CLOSED_FORM if isinstance(prior, NormalPrior) else "sampled prior",
+        options=asked.facts(),
+        table_coefficients=own_draws,
+        closed=closed,
+    )
+
+
+def _read(release: Release, belief: Belief) -> Knowledge:
+    """What the looks of a release say."""
+    assert release.survey_record is not None
+    known = before_looks(release.design, release.survey_record.survey, belief)
+    for stage in release.stages:
+        known = add_look(known, stage.as_look())
+    return known
+
+
+def _belief(release: Release, prior: Prior) -> Belief:
+    """The prior as a normal one, in the standard units of a release, its intercept around the survey's."""
+    assert release.survey_record is not None
+    default = default_prior(release.design, release.survey_record.survey)
+    if isinstance(prior, CustomPrior):
+        return default
+    mean, covariance = prior.as_normal(release.design.coefficient_names)
+    return Belief(default.mean + mean, covariance)
+
+
+def _in_units_of(release: Release, belief: Belief, matrix: Floats, shift: Floats) -> Belief:
+    """A belief of the first release's standard units in another's."""
+    own, own_shift = release.design.to_original_units()
+    turn = solve(own, matrix)
+    return Belief(turn @ belief.mean + solve(own, shift - own_shift), turn @ belief.covariance @ turn.T)
+
+
+def _turned(known: Knowledge, release: Release, matrix: Floats, shift: Floats) -> tuple[Gaussian, Floats]:
+    """What a release says of its table, and its sampling error, in the first release's standard units."""
+    own, own_shift = release.design.to_original_units()
+    turn = solve(matrix, own)
+    statement = of_table(known).turned(turn, solve(matrix, own_shift - shift))
+    return statement, turn @ sampling_covariance(known) @ turn.T
+
+
+def _drawn(closed: ClosedForm, prior: Prior, shape: tuple[int, int], first: Release, seed: int) -> Floats:
+    """Draws of the coefficients, standard units."""
+    if isinstance(prior, NormalPrior):
+        return _normal_draws(closed.posterior, shape, seed)
+    from dpglm.analyst.other_priors import sampled
+
+    start = closed.prior.mean
+    return sampled(closed.likelihood, prior, first.design.coefficient_names, start, shape, seed)
+
+
+def _normal_draws(statement: Gaussian, shape: tuple[int, int], seed: int) -> Floats:
+    root = np.linalg.cholesky(statement.covariance)
+    noise = np.random.default_rng(seed).standard_normal((*shape, len(root)))
+    return np.asarray(statement.mean + noise @ root.T)
+
+
+def _inflation(closed: ClosedForm, coefficients: Floats, normal: bool, matrix: Floats) -> Floats:
+    """Posterior standard deviation over the robust standard error of all rows without noise: (2, coefficients)."""
+    if normal:
+        covariance = closed.posterior.covariance
+    else:
+        covariance = np.atleast_2d(np.cov(coefficients.reshape(-1, coefficients.shape[-1]).T))
+    ratios = [
+        np.diag(turn @ covariance @ turn.T) / np.diag(turn @ closed.sampling @ turn.T)
+        for turn in (matrix, np.eye(len(matrix)))
+    ]
+    return np.asarray(np.sqrt(np.stack(ratios)))

@@ -1,0 +1,109 @@
+"""Record batches -> standardised rows -> the two bounded integer vectors of a look, and their exact sums.
+
+Guarantee: whatever a row holds, its score and information vectors are integers of length at most 2^VECTOR_BITS, and
+both are one vector times a number, up to rounding to the nearest integer. That is all that the sensitivity uses
+(docs/looks_privacy.md). Lengths are checked in exact arithmetic at the end: a vector that were too long would be zero.
+
+Same integers for every batch, order, thread and engine: rows are rounded onto a grid, u and z are products of grid
+integers with grid integers, exact in float64; all else is elementwise with operations that IEEE 754 defines to the last
+bit. (Another processor may round the last bits of the residual table's exp differently.)
+
+Edge cases: a value farther than ``LARGEST`` scales from its column's centre counts as that far; cells are read as
+``rows.py`` says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.blocks import BlockShape
+from dpglm.custodian.rows import FixedPointRows, cleaned_columns, coded_response
+from dpglm.custodian.sums import BlockSums, block_sums
+from dpglm.formula import Design
+from dpglm.grid import Grid
+from dpglm.looks.coding import LARGEST, ROW_BITS, look_grid
+from dpglm.looks.viewpoint import LOOK_BLOCKS, VECTOR_BITS, Viewpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = npt.NDArray[np.float64]
+
+_EXACT_BITS = 52
+_FINEST_BITS = 24
+_LARGEST_BITS = ROW_BITS + int(math.log2(LARGEST))
+_VECTOR_GRID = Grid(VECTOR_BITS, 0)
+_LONGEST = 2.0**VECTOR_BITS
+
+
+def on_grid(view: Viewpoint) -> Viewpoint:
+    """The viewpoint with multipliers whose products with grid rows are exact."""
+    centre = exact_multipliers(np.array([view.centre]))[0]
+    whitening = exact_multipliers(view.whitening_matrix)
+    return replace(view, centre=tuple(centre.tolist()), whitening=tuple(map(tuple, whitening.tolist())))
+
+
+def exact_multipliers(values: Array) -> Array:
+    """Rows of multipliers, rounded to the finest power of two at which their products with any grid row are exact."""
+    largest = float(np.abs(values).sum(axis=-1).max())
+    bits = _FINEST_BITS
+    if largest > 0:
+        bits = min(bits, math.floor(_EXACT_BITS - 1 - _LARGEST_BITS - math.log2(largest)))
+    return np.asarray(np.rint(values * 2.0**bits) * 2.0**-bits)
+
+
+def look_sums(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> BlockSums:
+    """Exact sums of the score, of the information and of the score's square over a batch."""
+    score, information = bounded_vectors(standard_rows(batch, design), design, view)
+    nothing = np.zeros(batch.num_rows)
+    first = block_sums(FixedPointRows(score, nothing, _VECTOR_GRID), (BlockShape(0, 1), BlockShape(0, 2)))
+    second = block_sums(FixedPointRows(information, nothing, _VECTOR_GRID), (BlockShape(0, 2),))
+    return BlockSums(LOOK_BLOCKS, (first.values[0], second.values[0], first.values[1]), batch.num_rows)
+
+
+def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
+    """Rows in standard units, on the grid: integers of at most ``LARGEST`` scales."""
+    cleaned = cleaned_columns(batch, design)
+    grid = look_grid(design)
+    x = design.predictors(cleaned, batch.num_rows)
+    np.multiply(x, 2.0**ROW_BITS, out=x)
+    return FixedPointRows(np.rint(x, out=x), coded_response(design, cleaned, grid), grid)
+
+
+@np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
+def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array]:
+    """The integer vectors (dimension, rows) of score and information."""
+    x = rows.x * 2.0**-ROW_BITS  # exact: a power of two
+    if design.intercept:
+        x = np.concatenate([np.ones((1, rows.num_rows)), x])
+    dimension, family = view.dimension, design.family
+    u = np.array(view.centre) @ x
+    z = view.whitening_matrix @ x[:dimension]
+    table = view.residual_table(family, design.response_range)
+    mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
+    y = family.values(rows.y * float(rows.grid.unit(1, 0)), view.spread)
+    residual = np.minimum(np.maximum(y, low), high) - mean
+    squared = np.zeros(rows.num_rows)
+    for coordinate in z:
+        squared += coordinate * coordinate
+    # kappa; a row at the origin is not bounded by anything and contributes nothing.
+    squared = np.maximum(squared, 1e-300)
+    kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
+    shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
+    score = np.rint(z * (kappa * residual * (view.longest / view.score_bound)))
+    information = np.rint(z * (np.sqrt(shorter * weight) * (view.longest / math.sqrt(view.information_bound))))
+    return _held(score), _held(information)
+
+
+def _held(vectors: Array) -> Array:
+    """The vectors, with any that is longer than 2^VECTOR_BITS (none is, by construction) set to zero."""
+    squared = np.zeros(vectors.shape[1])
+    for coordinate in vectors:
+        squared += coordinate * coordinate
+    inside = squared <= _LONGEST**2
+    return vectors if inside.all() else np.where(inside, vectors, 0.0)

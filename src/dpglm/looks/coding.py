@@ -1,0 +1,121 @@
+"""Standard units: a design whose columns are centred and scaled by what a survey showed.
+
+Declared bounds then say only where values are clamped; they may be generous. A product of factors is centred where the
+model holds every product with some of them left out, so that it is the same model in the user's columns
+(``formula.py``); otherwise its factors are only divided by their size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import chain, combinations
+
+import numpy as np
+
+from dpglm.expressions import Expression
+from dpglm.formula import Design, DesignColumn, Factor, Key
+from dpglm.grid import Grid
+from dpglm.looks.reading import Belief, Knowledge, beginning
+from dpglm.looks.survey import Place, Survey
+
+ROW_BITS = 20  # standardised rows are rounded to steps of 2^-20 scales
+LARGEST = 2.0**14  # scales from the centre at which a standardised value, or a product of some, is clamped
+_LEAST_SHARE, _CLEAR = 0.002, 2.0
+_RARE_OUTCOME = 0.002
+PRIOR_SLOPES, PRIOR_INTERCEPT = 2.5, 5.0  # standard units, as rstanarm scales its own
+
+
+def standard_design(design: Design, survey: Survey) -> Design:
+    """The same regression in standard units."""
+    held = {column.keys for column in design.columns}
+    if design.intercept:
+        held.add(frozenset())
+    terms = tuple(
+        replace(term, columns=tuple(_standard_column(column, held, survey) for column in term.columns))
+        for term in design.terms
+    )
+    offset = design.offset
+    if offset is not None:
+        (factor,) = offset.factors
+        offset = replace(offset, factors=(_standard_factor(factor, survey, design.intercept),))
+    return replace(design, outcome=_outcome(design, survey), terms=terms, offset=offset, limit=LARGEST)
+
+
+def _outcome(design: Design, survey: Survey) -> Factor:
+    """Two levels as 0 and 1, counts as they are, numbers in standard units."""
+    if design.family.coding == "scaled":
+        return _standard_factor(design.outcome, survey, design.intercept)
+    return replace(design.outcome, center=0.0, scale=1.0)
+
+
+def _standard_column(column: DesignColumn, held: set[frozenset[Key]], survey: Survey) -> DesignColumn:
+    keys = [factor.key for factor in column.factors]
+    subsets = chain.from_iterable(combinations(keys, size) for size in range(len(keys) + 1))
+    centred = all(column.keys - set(subset) in held for subset in subsets)
+    return replace(column, factors=tuple(_standard_factor(factor, survey, centred) for factor in column.factors))
+
+
+def _standard_factor(factor: Factor, survey: Survey, centred: bool) -> Factor:
+    place = survey.place_of(factor.source)
+    if isinstance(factor.source, Expression):
+        centre, scale = place.centre, place.scale
+    else:
+        share = _share(place, factor.level)
+        centre, scale = share, math.sqrt(share * (1 - share))
+    if not centred:
+        centre, scale = 0.0, math.hypot(centre, scale)
+    return replace(factor, center=_short(centre), scale=_short(scale))
+
+
+def _short(number: float) -> float:
+    """Nine digits: the same on every machine."""
+    return float(f"{number:.9g}")
+
+
+def _share(place: Place, level: int) -> float:
+    """Share of a level, away from none and all by what the survey could not see."""
+    least = max(_CLEAR * place.stddev, _LEAST_SHARE)
+    return min(max(place.shares[level], least), 1 - least) if least < 0.5 else 0.5
+
+
+def look_grid(design: Design) -> Grid:
+    """The grid of standardised rows and of the outcome."""
+    largest = max(abs(bound) for bound in design.response_range)
+    return Grid(ROW_BITS, max(0, math.ceil(math.log2(largest))))
+
+
+def default_prior(design: Design, survey: Survey) -> Belief:
+    """The default prior of a standard design: around no effects, and the intercept that the survey shows."""
+    size = len(design.coefficient_names)
+    mean, scales = np.zeros(size), np.full(size, PRIOR_SLOPES)
+    if design.intercept:
+        mean[0], scales[0] = _first_intercept(design, survey), PRIOR_INTERCEPT
+    return Belief(mean, np.diag(scales**2))
+
+
+def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
+    """What is known of a standard design before its first look, which stands where the survey shows."""
+    centre = np.zeros(len(design.coefficient_names))
+    if design.intercept:
+        centre[0] = _first_intercept(design, survey)
+    rows = design.schema.dataset.rows
+    return beginning(design.family, design.response_range, rows, belief, centre, design.intercept, offset_slope(design))
+
+
+def _first_intercept(design: Design, survey: Survey) -> float:
+    """The linear predictor without effects."""
+    place = survey.place_of(design.outcome.source)
+    if design.family.coding == "sign":
+        least = max(_CLEAR * place.stddev, _RARE_OUTCOME)
+        share = min(max(place.shares[1], least), 1 - least) if least < 0.5 else 0.5
+        return math.log(share / (1 - share))
+    return math.log(place.centre) if design.family.coding == "count" else 0.0
+
+
+def offset_slope(design: Design) -> float | None:
+    """The known coefficient of an offset's column, in standard units."""
+    if design.offset is None:
+        return None
+    scale = design.outcome.scale if design.family.coding == "scaled" else 1.0
+    return float(design.offset.factors[0].scale / scale)

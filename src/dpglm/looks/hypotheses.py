@@ -1,0 +1,116 @@
+"""What a survey weighs about one numeric column, by Bayes' rule over a grid of hypotheses.
+
+``NormalColumn`` is a column of some centre and scale; it says which threshold tells most. ``Others`` is a column where
+one value may hold nearly all rows: how many others there are, and how far.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_HALVINGS = 13  # of the range, that the scale may be
+_CANDIDATES, _SAMPLED = 9, 500  # thresholds that are weighed for the next question, over so many hypotheses
+_MISFIT = 0.04  # share of rows by which a column may differ from a normal one
+_DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
+# Of the others: distances and shares that are weighed, and the spread of their log distance.
+_DISTANCES, _NUMBER_OF_SHARES, _SHARES_OF_OTHERS = 80, 16, (0.01, 0.5)
+_SPREAD_OF_OTHERS = 0.6
+# Probabilities beforehand of some others and of none, of a normal column and of one value.
+_IF_NORMAL, _IF_ONE_VALUE = (0.1, 0.4), (0.25, 0.25)
+
+
+class Others:
+    """Hypotheses of a column whose rows nearly all seem to have one value, with their log likelihood.
+
+    Either it is a normal column after all, or nearly all rows do have that value; and in both cases there may be
+    others, of a share and at a median distance, with lognormal distances.
+    """
+
+    def __init__(self, scale: float, width: float) -> None:
+        self.scale = scale
+        self.logs = np.linspace(math.log(scale), math.log(max(width, 2 * scale)), _DISTANCES)[:, None]
+        self.shares = np.append(0.0, np.geomspace(*_SHARES_OF_OTHERS, _NUMBER_OF_SHARES))
+        tail = np.log(np.where(self.shares > 0, 1 / _NUMBER_OF_SHARES, 1.0) / _DISTANCES)
+        prior = [np.where(self.shares > 0, *map(math.log, part)) for part in (_IF_NORMAL, _IF_ONE_VALUE)]
+        self.log = np.stack([np.broadcast_to(part + tail, (_DISTANCES, len(self.shares))) for part in prior])
+
+    def learn(self, distance: float, share: float, stddev: float) -> None:
+        """Weigh every hypothesis by the share of rows beyond a distance."""
+        others = self.shares * _normal_share((self.logs - math.log(distance)) / _SPREAD_OF_OTHERS)
+        core = 2 * float(_normal_share(np.array(-distance / self.scale)))
+        expected = np.stack([core + others * (1 - core), others])
+        self.log = self.log - (share - expected) ** 2 / (2 * (stddev**2 + (_MISFIT * (0.1 + expected)) ** 2))
+
+    def _weight(self) -> Floats:
+        weight = np.exp(self.log - self.log.max())
+        return np.asarray(weight / weight.sum())
+
+    def median_distance(self) -> float:
+        """Half way, by probability, of where the others are."""
+        by_distance = self._weight()[:, :, 1:].sum(axis=(0, 2))
+        ranks = np.cumsum(by_distance / max(by_distance.sum(), 1e-300))
+        return math.exp(float(np.interp(0.5, ranks, self.logs[:, 0])))
+
+    def found(self) -> tuple[float, float]:
+        """The scale, as the median of what it may be, and the spread of its logarithm."""
+        squared = self.shares * np.exp(2 * (self.logs + _SPREAD_OF_OTHERS**2))
+        sizes = 0.5 * np.log(np.stack([squared + self.scale**2, np.maximum(squared, self.scale**2)])).ravel()
+        weight, order = self._weight().ravel(), np.argsort(sizes)
+        ranks = np.cumsum(weight[order])
+        low, median, high = sizes[order][np.minimum(np.searchsorted(ranks, [0.16, 0.5, 0.84]), len(order) - 1)]
+        return math.exp(float(median)), float(high - low) / 2
+
+
+class NormalColumn:
+    """Hypotheses (centre, scale) of a normal column, with their log likelihood."""
+
+    def __init__(self, lower: float, upper: float) -> None:
+        width = upper - lower
+        centres, scales, weights = [], [], []
+        for halving in range(1, _HALVINGS + 1):
+            number = 2**halving
+            centres.append(lower + width * (np.arange(number) + 0.5) / number)
+            scales.append(np.full(number, width / number))
+            weights.append(np.full(number, -halving * math.log(2)))
+        self.finest = width / 2**_HALVINGS
+        self.centres, self.scales, self.log = map(np.concatenate, (centres, scales, weights))
+
+    def next_threshold(self) -> float:
+        """Where the answer is least certain, among thresholds at quantiles of the centre."""
+        keep = slice(None, None, 1 + len(self.log) // _SAMPLED)
+        weight = np.exp(self.log[keep] - self.log.max())
+        weight /= weight.sum()
+        order = np.argsort(self.centres[keep])
+        ranks = np.cumsum(weight[order])
+        wanted = (np.arange(_CANDIDATES) + 0.5) / _CANDIDATES
+        at = self.centres[keep][order][np.minimum(np.searchsorted(ranks, wanted), len(order) - 1)]
+        scale = math.exp(float(weight @ np.log(self.scales[keep])))
+        centre = float(weight @ self.centres[keep])
+        candidates = np.concatenate([at, centre + scale * np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])])
+        share = _normal_share((candidates[:, None] - self.centres[keep]) / self.scales[keep])
+        variance = share**2 @ weight - (share @ weight) ** 2
+        return float(candidates[int(np.argmax(variance))])
+
+    def learn(self, threshold: float, share: float, stddev: float) -> None:
+        """Weigh every hypothesis by an answer."""
+        expected = _normal_share((threshold - self.centres) / self.scales)
+        self.log = self.log - (share - expected) ** 2 / (2 * (stddev**2 + _MISFIT**2))
+        keep = self.log >= self.log.max() - _DROPPED
+        self.centres, self.scales, self.log = self.centres[keep], self.scales[keep], self.log[keep]
+
+    def found(self) -> tuple[float, float]:
+        """Centre and scale by their posterior means, the scale's of its logarithm."""
+        weight = np.exp(self.log - self.log.max())
+        weight /= weight.sum()
+        return float(weight @ self.centres), math.exp(float(weight @ np.log(self.scales)))
+
+
+def _normal_share(x: Floats) -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(x))

@@ -1,0 +1,333 @@
+"""What looks say of the table's own estimate t: the coefficients that the table itself would give, without any noise.
+
+Deterministic and public: it reads nothing but noisy looks, so the custodian runs it between looks and the analyst runs
+it again. In whitened coordinates a look at theta_0 says
+
+    g = N E[kappa (h(x' t) - h(x' theta_0)) z] + noise,       H = N E[lambda w z z'] + noise,
+
+expectations over pseudo-rows (``population``), linearised by the mean slope from theta_0 to t, which is iterated. What
+is known of t is a Gaussian in information form. The table's sampling error is no part of it (``gaussian``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.families import Family
+from dpglm.families.base import CLIP
+from dpglm.looks.population import (
+    Population,
+    Seen,
+    inverse,
+    of_moments,
+    positive,
+    root_mean_square,
+    seen,
+    transport,
+)
+from dpglm.looks.viewpoint import Viewpoint
+
+Floats = npt.NDArray[np.float64]
+
+# Constants of the method; docs/looks.md says what each is for and how it was chosen.
+FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: at first, after a look
+CURVATURE = 1.0  # allowance for what is left of second-order terms, in typical ones
+SPREAD_TOLERANCE = 0.7  # relative error of the spread, as the looks before give it
+_CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
+_LEAST_INFORMATION = 0.1  # of an average direction; less where it is known to be less
+_LEAST_COVARIANCE = 0.05  # of a predictor in standard units
+_LEAST_SLOPE = 0.05  # of a score, of an average direction; less where the information is known to be less
+_SMALLEST_STEP_DOWN = 0.2  # of the spread, at one look
+_LEAST_RATIO, _LEAST_SHARE = 0.05, 0.1  # of the scores' variance over the slope; of what is expected of it
+_SQUARE_SHAPE = 0.2  # relative error of an entry of the scores' variance, as the slope predicts it
+_SMALLEST = 1e-9
+_FIRST_ROUNDS, _LATER_ROUNDS = 8, 5
+
+
+class Belief(NamedTuple):
+    """A prior of the coefficients as a Gaussian, standard units: the errors of a look depend on where t may be."""
+
+    mean: Floats
+    covariance: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A released look: where it looked from, and what it says, each with its noise (isometric, for matrices)."""
+
+    view: Viewpoint
+    score: Floats
+    information: Floats
+    square: Floats
+    score_noise: float
+    information_noise: float
+    square_noise: float
+    mu: float  # what it cost
+
+
+class Last(NamedTuple):
+    """A look, what it sees of the population, and its slope."""
+
+    look: Look
+    seen: Seen
+    slope: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What is known after some looks, standard units.
+
+    ``precision`` and ``shift`` are of t by the looks alone; ``centre`` and ``covariance`` with the prior. The first
+    look enters with a discrepancy, because its reading may be off. ``information`` is of one row at the centre.
+    ``last`` is the last look, for what it says of t's sampling error. ``surprises`` has one number a look but the
+    first two: the chance of a score as far from what the looks before predicted.
+    """
+
+    family: Family
+    response_range: tuple[float, float]
+    num_rows: int
+    belief: Belief
+    centre: Floats
+    covariance: Floats
+    information: Floats
+    population: Population
+    spread: float
+    mean_weight: float
+    intercept: bool
+    offset_slope: float | None
+    tolerance: float = FIRST_TOLERANCE
+    precision: Floats | None = None
+    shift: Floats | None = None
+    last: Last | None = None
+    looks: int = 0
+    surprises: tuple[float, ...] = ()
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of the score over its information."""
+        return self.family.dispersion(self.spread)
+
+    def with_offset(self, centre: Floats) -> Floats:
+        """The centre, with the known slope of an offset after it."""
+        return centre if self.offset_slope is None else np.append(centre, self.offset_slope)
+
+
+def beginning(
+    family: Family,
+    response_range: tuple[float, float],
+    num_rows: int,
+    belief: Belief,
+    centre: Floats,
+    intercept: bool,
+    offset_slope: float | None,
+) -> Knowledge:
+    """Before any look: standardised predictors, as if independent, and the centre that the survey shows."""
+    size, has_offset = len(centre), offset_slope is not None
+    columns = size - intercept + has_offset
+    population = of_moments(np.zeros(columns), np.eye(columns), intercept, has_offset)
+    spread = family.first_spread
+    table = family.residual_table(spread, CLIP, response_range)
+    at = np.array([centre[0] if intercept else 0.0])
+    weight = float(table.at(at, table.weight)[0][0])
+    return Knowledge(
+        family, response_range, num_rows, belief, centre, belief.covariance,
+        weight * np.eye(size), population,
+        spread, weight, intercept, offset_slope,
+    )  # fmt: skip
+
+
+def add_look(known: Knowledge, look: Look) -> Knowledge:
+    """What is known after one more look: its information plugged in, its errors allowed for."""
+    rows, view, first = known.num_rows, look.view, known.looks == 0
+    unwhitening = inverse(view.whitening_matrix)
+    before = seen(known.population, view, known.family, known.response_range, known.information)
+    bounded, error = _information(known, look, before)
+    information = unwhitening @ transport(bounded, before.bounded)(before.free) @ unwhitening.T / rows
+    population = _population_of(information / known.mean_weight, known) if first else known.population
+    now = seen(population, view, known.family, known.response_range, information)
+    measured = transport(bounded, now.bounded)
+    slope = measured(now.slope_here)
+    precision, shift, mean, covariance = _located(known, look, now, measured, error, information, unwhitening)
+    if first:
+        precision, shift = _doubted(known, precision, shift, mean, look.mu)
+    if known.precision is not None and known.shift is not None:
+        precision, shift = known.precision + precision, known.shift + shift
+    spread = _spread(known, look, now)
+    table = known.family.residual_table(spread, CLIP, known.response_range)
+    here_table = known.family.residual_table(known.spread, CLIP, known.response_range)
+    (there,) = table.at(population.predictor(known.with_offset(mean)), table.weight)
+    (here,) = here_table.at(population.predictor(np.array(view.centre)), here_table.weight)
+    moved = transport(positive(information, _SMALLEST), population.moments(here))(population.moments(there))
+    return replace(
+        known,
+        centre=mean,
+        covariance=covariance,
+        information=positive(moved, 1e-6 * float(np.trace(information))),
+        population=population,
+        spread=spread,
+        mean_weight=float(np.mean(there)),
+        tolerance=math.hypot(LATER_TOLERANCE, error / rows),
+        precision=precision,
+        shift=shift,
+        last=Last(look, now, slope),
+        looks=known.looks + 1,
+        surprises=(*known.surprises, *([_surprise(known, look, slope @ unwhitening.T)] if known.looks > 1 else [])),
+    )
+
+
+def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, float]:
+    """Entry by entry, the noisy information averaged with its prediction by precision, kept positive; its error."""
+    rows, size = known.num_rows, len(known.centre)
+    predicted = rows * expected.bounded
+    prior = (known.tolerance * rows) ** 2 * (np.ones((size, size)) + 3 * np.eye(size))  # a diagonal varies twice
+    noise = look.information_noise**2 / 2 * (np.ones((size, size)) + np.eye(size))
+    mean = predicted + prior / (prior + noise) * (look.information - predicted)
+    error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
+    return positive(mean, min(_LEAST_INFORMATION * rows, error)), error
+
+
+def _population_of(second_moments: Floats, known: Knowledge) -> Population:
+    """Pseudo-rows with the mean and covariance that the first look shows: there the weight is the same for all rows.
+
+    An offset stays as it came from the survey, without relation to the others.
+    """
+    mean, covariance = np.zeros(len(second_moments)), second_moments
+    if known.intercept:
+        mean = second_moments[0, 1:] / second_moments[0, 0]
+        covariance = second_moments[1:, 1:] / second_moments[0, 0] - np.outer(mean, mean)
+    covariance = positive(covariance, _LEAST_COVARIANCE)
+    has_offset = known.offset_slope is not None
+    if has_offset:
+        mean, old = np.append(mean, 0.0), covariance
+        covariance = np.eye(len(mean))
+        covariance[:-1, :-1] = old
+    return of_moments(mean, covariance, known.intercept, has_offset)
+
+
+def _located(
+    known: Knowledge,
+    look: Look,
+    now: Seen,
+    measured: Callable[[Floats], Floats],
+    error: float,
+    information: Floats,
+    unwhitening: Floats,
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Precision and shift of t by this look, linearised where t is; and where t is, by all that is known."""
+    rows, view, first = known.num_rows, look.view, known.looks == 0
+    size, centre = len(known.centre), view.centre_vector
+    sampling = known.dispersion * inverse(information * rows)
+    behind = inverse(known.belief.covariance + sampling)  # the prior, seen from t
+    before = np.zeros((size, size)) if known.precision is None else known.precision
+    before_shift = np.zeros(size) if known.shift is None else known.shift
+    allowed = _allowance(known, view, now, error, information, unwhitening)
+    least = min(_LEAST_SLOPE, max(error / rows, 1e-9)) * rows
+    mean, variance = centre, look.score_noise**2
+    for _ in range(_FIRST_ROUNDS if first else _LATER_ROUNDS):  # slope and allowances depend on how far t is
+        slope = positive(measured(now.slope(mean - centre)), least) @ unwhitening.T
+        precision = slope.T @ slope / variance
+        shift = slope.T @ (look.score + slope @ centre) / variance
+        covariance = inverse(before + precision + behind)
+        found = covariance @ (before_shift + shift + behind @ known.belief.mean)
+        mean = (mean + found) / 2 if first else found  # the first step may be long
+        variance = look.score_noise**2 + allowed(mean - centre, covariance)
+    return precision, shift, mean, covariance
+
+
+def _allowance(
+    known: Knowledge, view: Viewpoint, now: Seen, error: float, information: Floats, unwhitening: Floats
+) -> Callable[[Floats, Floats], float]:
+    """Extra variance of each score, of a move and its covariance: the information's error, and the map's curvature.
+
+    Both grow with the distance from the centre to t. The second-order term of a score is about (1/2) N |move|^2 /
+    sqrt(w), spread over the coordinates, and as much less as the bound takes from the slope. A linear regression has
+    none; there the information is less than the slope of the score by what its bound takes.
+    """
+    rows, size = known.num_rows, view.dimension
+    whitened = view.whitening_matrix @ information @ view.whitening_matrix.T
+    if known.family.curved:
+        left = float(np.trace(now.slope_here)) / size
+        bend = CURVATURE * 0.5 * rows / math.sqrt(known.mean_weight) * left
+    cut = _CUT_INFORMATION * rows * size / view.information_bound
+
+    def allowed(move: Floats, covariance: Floats) -> float:
+        moves = unwhitening.T @ (np.outer(move, move) + covariance) @ unwhitening
+        squared = float(np.trace(moves))
+        informed = min(squared, float(np.trace(whitened @ moves)))
+        if known.family.curved:
+            return error**2 * squared + (bend * informed) ** 2 / size
+        return error**2 * squared + cut**2 * informed
+
+    return allowed
+
+
+def _doubted(known: Knowledge, precision: Floats, shift: Floats, mean: Floats, mu: float) -> tuple[Floats, Floats]:
+    """The first look as it is believed: a moment match, right only for Gaussian predictors."""
+    rule, size = known.family.look_rule, len(mean)
+    covariance = inverse(precision)
+    at = covariance @ shift
+    widened = 1 + (rule.weak_look * size / (known.num_rows * mu**2)) ** 2
+    discrepancy = rule.discrepancy * root_mean_square(mean[known.intercept :])
+    believed = inverse(covariance * widened + discrepancy**2 * np.eye(size))
+    return believed, believed @ at
+
+
+def _surprise(known: Knowledge, look: Look, slope: Floats) -> float:
+    """Chance of a score this far from zero, where the looks before put the centre at t, give or take their error."""
+    size = len(known.centre)
+    variance = look.score_noise**2 * np.eye(size) + slope @ known.covariance @ slope.T
+    return chi_square_tail(float(look.score @ np.linalg.solve(variance, look.score)), size)
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """Chance that a chi-square variable exceeds a value: a finite sum, so that a fit need not import SciPy.
+
+    >>> round(chi_square_tail(11.07, 5), 4), round(chi_square_tail(9.488, 4), 4)
+    (0.05, 0.05)
+    """
+    half = value / 2
+    power = degrees % 2 / 2
+    total = math.erfc(math.sqrt(half)) if power else 0.0
+    for step in range(degrees // 2):
+        total += math.exp(-half + (step + power) * math.log(max(half, 1e-300)) - math.lgamma(step + power + 1))
+    return min(total, 1.0)
+
+
+def _spread(known: Knowledge, look: Look, now: Seen) -> float:
+    """The spread by this look: what its square adds up to, over what it would under the spread that was assumed."""
+    family = known.family
+    if not family.has_spread:
+        return known.spread
+    expected = known.num_rows * float(np.trace(now.square()))
+    noise = look.square_noise * math.sqrt(len(known.centre)) / expected
+    prior = SPREAD_TOLERANCE**2
+    ratio = 1 + prior / (prior + noise**2) * (float(np.trace(look.square)) / expected - 1)
+    return max(family.least_spread, known.spread * max(_SMALLEST_STEP_DOWN, ratio))
+
+
+def sampling_covariance(known: Knowledge) -> Floats:
+    """Covariance of the table's own estimate over tables: the sandwich S = H^-1 J H^-1, with J near its expectation."""
+    assert known.last is not None
+    look, now, slope = known.last
+    rows, size = known.num_rows, len(known.centre)
+    total = float(np.trace(slope))
+    family = known.family
+    expected = 1.0
+    if family.has_spread:
+        expected = max(_LEAST_RATIO, rows * float(np.trace(now.square())) / total)
+    noise = look.square_noise * math.sqrt(size) / total
+    tolerance = family.look_rule.square_tolerance * expected
+    ratio = expected + tolerance**2 / (tolerance**2 + noise**2) * (float(np.trace(look.square)) / total - expected)
+    ratio = max(ratio, _LEAST_SHARE * expected)
+    prior = (_SQUARE_SHAPE * ratio * rows) ** 2 * (np.ones((size, size)) + 3 * np.eye(size))
+    doubt = look.square_noise**2 / 2 * (np.ones((size, size)) + np.eye(size))
+    square = ratio * slope + prior / (prior + doubt) * (look.square - ratio * slope)
+    square = positive(square, _LEAST_SHARE * ratio * float(np.linalg.eigvalsh(slope)[0]))
+    turn = np.linalg.solve(slope, look.view.whitening_matrix)
+    return np.asarray(turn.T @ square @ turn)

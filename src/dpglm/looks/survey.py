@@ -1,0 +1,463 @@
+"""The survey: a private first look at where the columns live, by noisy counts of rows.
+
+Every answer is a count of rows plus discrete Gaussian noise. What is asked next may depend on the answers so far, and
+on nothing else, so a survey is a deterministic function of its noisy answers: the release file states them, and whoever
+reads it finds the same survey. One row changes a count by at most one; the cost of an answer is its change by one row,
+squared, over its variance, and costs add up.
+
+Of a numeric column it asks how many rows lie below chosen thresholds until its centre and scale are known to a
+fraction of the scale, whatever the declared bounds; then how many lie near the centre, rung by rung, which tells the
+tails. Where one value holds nearly all rows, it asks more sharply how far half of the others are. Of a column of levels
+it asks how many rows each level has; of every column, how many cells hold no value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.errors import InputError
+from dpglm.expressions import Expression
+from dpglm.formula import Design
+from dpglm.looks.hypotheses import NormalColumn, Others
+from dpglm.schema import Column
+
+Floats = npt.NDArray[np.float64]
+
+COUNT_BITS = 20  # counts are released in steps of 2^-20 rows: so finely the sampler must see its noise
+# Thresholds: even ones over a column's range, and some in every octave for ranges that are very wide.
+_EVEN, _IN_OCTAVE, _OCTAVES = 2**13, 64, range(-30, 60)
+_VERY_WIDE = 1e4  # range of a column beyond which its order of magnitude is asked first
+_MAGNITUDES, _MAGNITUDE_SHARE, _MARGIN = 7, 0.5, 16.0  # questions; rank that they look for; room beyond what they find
+_SEARCHES = 12  # questions for centre and scale
+_RUNGS = (1.25, 2.0, 3.0, 5.0, 8.0, 32.0, 128.0, 1024.0)  # distances from the centre, in scales
+_FAR = 8.0  # from there on a rung must be seen more clearly: its weight is its distance squared
+_CLEAR, _QUITE_CLEAR, _VERY_CLEAR = 2.0, 3.0, 3.5  # standard deviations
+# Where one value seems to hold nearly all rows: a scale near the finest that is searched, and few rows off the centre.
+_NARROW, _ONE_VALUE, _SPIKE = 16.0, 2.0, 0.5
+# Of such columns more is asked, with less noise: units set aside for all of them, and questions to each.
+_RESERVE, _TAIL_QUESTIONS, _ASKED_AGAIN = 120.0, 9, 2
+_MOST_DOUBT = 1.5  # spread of the logarithm of a scale, beyond which it was not seen
+_LEAST_SHARE = 0.002  # of a level, where its scale is taken from
+_SHARPER = 4.0  # how much more sharply the outcome's levels are counted
+# Shares of rows below which they are too few: those that vary (a rare level is no mistake), those with a value.
+_FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE = 0.03, 0.004, 0.001, 0.05
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something that is surveyed: a numeric expression, or a column of levels."""
+
+    name: str
+    source: Expression | Column
+
+    @property
+    def is_numeric(self) -> bool:
+        return isinstance(self.source, Expression)
+
+    @property
+    def thresholds(self) -> Floats:
+        """Increasing; cell j holds values above threshold j - 1 and up to threshold j."""
+        assert isinstance(self.source, Expression)
+        return thresholds(self.source.lower, self.source.upper)
+
+    @property
+    def cells(self) -> int:
+        """Of the exact histogram: of a numeric subject by its thresholds, of levels by their position."""
+        return len(self.thresholds) + 1 if isinstance(self.source, Expression) else len(self.source.levels)
+
+
+@dataclass(frozen=True)
+class Question:
+    """How many rows have a value in each of some ranges of cells (first to last) of a subject.
+
+    ``subject`` None asks of the table's columns, in order, how many cells hold no value, and then how many rows have
+    one in all. ``squared_change`` is what one replaced row can do to the answers; ``sharper`` divides the noise.
+    """
+
+    subject: int | None
+    ranges: tuple[tuple[int, int], ...]
+    squared_change: int
+    sharper: float = 1.0
+
+    @property
+    def units(self) -> float:
+        """Its cost in those of a plain count."""
+        return self.squared_change * self.sharper**2
+
+
+class Answer(NamedTuple):
+    """Noisy counts in steps of 2^-COUNT_BITS rows, and the standard deviation of their noise in those steps."""
+
+    integers: tuple[int, ...]
+    grid_stddev: float
+
+    @property
+    def counts(self) -> Floats:
+        return np.array([float(integer) for integer in self.integers]) * 2.0**-COUNT_BITS
+
+    @property
+    def stddev(self) -> float:
+        return self.grid_stddev * 2.0**-COUNT_BITS
+
+
+Asking = Generator[Question, Answer, "Survey"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a subject lives: centre and scale, or the share of each level; ``stddev`` is the noise of a share.
+
+    ``varies`` is whether more than one value was seen, or could have been missed; ``seen`` whether the scale was.
+    """
+
+    centre: float
+    scale: float
+    shares: tuple[float, ...]
+    stddev: float
+    varies: bool = True
+    seen: bool = True
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of the columns: a place for each subject, missing cells by table column, rows without any."""
+
+    subjects: tuple[Subject, ...]
+    places: tuple[Place, ...]
+    missing: tuple[float, ...]
+    complete: float
+    stddev: float  # of a count of rows, of ``missing`` and ``complete``
+    problems: tuple[str, ...]
+
+    def place_of(self, source: Expression | Column) -> Place:
+        """Of a factor's source."""
+        name = source.text if isinstance(source, Expression) else source.name
+        numeric = isinstance(source, Expression)
+        for subject, place in zip(self.subjects, self.places, strict=True):
+            if (subject.is_numeric, subject.name) == (numeric, name):
+                return place
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class SurveyRecord:
+    """A survey as it was released: of which regression it was, what it cost, its noisy answers, and what they say.
+
+    ``stddev`` is the noise of a plain count, in rows. ``release_id`` is the release that paid for it. What the answers
+    say is stated, not computed again: another machine may round the last digit of a logarithm differently.
+    """
+
+    release_id: str
+    design: Design
+    mu: float
+    stddev: float
+    asked: tuple[tuple[Question, tuple[int, ...]], ...]
+    survey: Survey
+
+    def survey_of(self, design: Design) -> Survey:
+        """The survey, for a regression whose columns it knows, declared as they were."""
+        known = {(subject.name, subject.is_numeric): subject for subject in self.survey.subjects}
+        for subject in subjects(design):
+            if known.get((subject.name, subject.is_numeric)) != subject:
+                rule = "is not in this survey, or was declared differently"
+                raise InputError("survey", subject.name, rule, "leave the survey out: a new one is taken")
+        return self.survey
+
+
+def replayed(record: SurveyRecord) -> Survey:
+    """The survey that the released answers give, question by question: on the machine that made it, the stated one."""
+    asking = surveying(record.design, record.design.schema.dataset.rows)
+    question = next(asking)
+    for stated, integers in record.asked:
+        if stated != question:
+            break
+        try:
+            question = asking.send(answer_of(question, integers, record.stddev))
+        except StopIteration as end:
+            return cast("Survey", end.value)
+    raise InputError("survey", record.release_id, "asks what its answers do not lead to", "ask for the file again")
+
+
+def answer_of(question: Question, integers: tuple[int, ...], stddev: float) -> Answer:
+    """Noisy integers as an answer; ``stddev`` is that of a plain count, in rows."""
+    return Answer(integers, stddev * 2.0**COUNT_BITS / question.sharper)
+
+
+def survey_rows(record: SurveyRecord) -> list[dict[str, Any]]:
+    """One row a column and level: centre, scale, share, missing share, and the noise of a share of rows.
+
+    A numeric column that stands in the formula only inside an expression is described by the expression.
+    """
+    survey, rows = record.survey, record.design.schema.dataset.rows
+    missing = dict(zip((c.name for c in record.design.table_columns), survey.missing, strict=True))
+    found = []
+    for subject, place in zip(survey.subjects, survey.places, strict=True):
+        lost = missing.get(subject.name.strip("`"))
+        row: dict[str, Any] = {"column": subject.name, "level": None, "centre": None, "scale": None, "share": None}
+        row["missing"] = None if lost is None else lost / rows
+        row |= {"noise": place.stddev, "missing_noise": survey.stddev / rows}
+        if subject.is_numeric:
+            found.append(row | {"centre": place.centre, "scale": place.scale})
+        else:
+            levels = subject.source.levels  # type: ignore[union-attr]
+            found += [row | {"level": level, "share": s} for level, s in zip(levels, place.shares, strict=True)]
+    return found
+
+
+@lru_cache(maxsize=256)
+def thresholds(lower: float, upper: float) -> Floats:
+    """Where a numeric column may be cut."""
+    even = lower + (upper - lower) * (np.arange(1, _EVEN) / _EVEN)
+    octaves = 2.0 ** np.array(_OCTAVES)
+    fine = (octaves[:, None] * (1 + np.arange(_IN_OCTAVE) / _IN_OCTAVE)).ravel()
+    every = np.concatenate([even, fine, -fine, [lower, 0.0]])
+    inside = np.unique(every[(every >= lower) & (every < upper)])
+    inside.setflags(write=False)
+    return np.asarray(inside)
+
+
+def subjects(design: Design) -> tuple[Subject, ...]:
+    """What a survey of a regression is about, the outcome first."""
+    found: dict[tuple[bool, str], Subject] = {}
+    for factor in (design.outcome, *(factor for column in design.columns for factor in column.factors)):
+        numeric = isinstance(factor.source, Expression)
+        name = factor.source.text if isinstance(factor.source, Expression) else factor.source.name
+        found.setdefault((numeric, name), Subject(name, factor.source))
+    return tuple(found.values())
+
+
+def units_of(design: Design) -> float:
+    """The most that a survey may ask, in plain counts."""
+    about = subjects(design)
+    asked = sum(_most_units(subject, n == 0) for n, subject in enumerate(about)) + _table_question(design).units
+    return asked + max(_RESERVE, float(_TAIL_QUESTIONS * sum(subject.is_numeric for subject in about)))
+
+
+def most_answers(design: Design) -> list[tuple[float, int]]:
+    """Units and coordinates of every question that a survey may ask: what the noise is certified for."""
+    found = [(_table_question(design).units, len(design.table_columns) + 1)]
+    for number, subject in enumerate(subjects(design)):
+        if subject.is_numeric:
+            found += [(1.0, 1)] * int(_most_units(subject, number == 0))
+            found += [(max(_RESERVE / _TAIL_QUESTIONS, 1.0), 1)] * _TAIL_QUESTIONS  # all of the reserve, in any column
+        else:
+            question = _levels_question(number, subject)
+            found.append((question.units, len(question.ranges)))
+    return found
+
+
+def surveying(design: Design, rows: int) -> Asking:
+    """Ask, and return what the answers say. The same answers give the same questions and the same survey."""
+    everything = subjects(design)
+    answer = yield _table_question(design)
+    missing = tuple(map(_short, answer.counts[:-1].tolist()))
+    places: list[Place] = []
+    spikes: list[int] = []
+    for number, subject in enumerate(everything):
+        if not subject.is_numeric:
+            question = _levels_question(number, subject)
+            told = yield question
+            places.append(_place_of_levels(subject, told, rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME))
+        elif number == 0 and design.family.coding == "count":
+            places.append((yield from _place_of_counts(number, subject, rows)))
+        else:
+            place, alone = yield from _place_of_numbers(number, subject, rows)
+            places.append(place)
+            spikes += [number] * alone
+    sharper = math.floor(math.sqrt(_RESERVE / (_TAIL_QUESTIONS * max(len(spikes), 1))) * 1000) / 1000
+    for number in spikes:
+        places[number] = yield from _place_of_others(
+            number, everything[number], places[number], rows, max(sharper, 1.0)
+        )
+    problems = _problems(design, everything, places, missing, answer.stddev, rows)
+    return Survey(everything, tuple(places), missing, _short(float(answer.counts[-1])), _short(answer.stddev), problems)
+
+
+def _table_question(design: Design) -> Question:
+    """Of a row replaced, the cell of every column may be missing before or after, and so the row."""
+    columns = len(design.table_columns)
+    return Question(None, tuple((n, n) for n in range(columns + 1)), columns + 1)
+
+
+def _levels_question(number: int, subject: Subject) -> Question:
+    """One of two levels tells the other; of more, a replaced row changes two counts."""
+    sharper = _SHARPER if number == 0 else 1.0
+    if subject.cells == 2:
+        return Question(number, ((1, 1),), 1, sharper)
+    return Question(number, tuple((n, n) for n in range(subject.cells)), 2, sharper)
+
+
+def _most_units(subject: Subject, is_outcome: bool) -> float:
+    if not subject.is_numeric:
+        return _levels_question(0 if is_outcome else 1, subject).units
+    assert isinstance(subject.source, Expression)
+    wide = subject.source.upper - subject.source.lower > _VERY_WIDE
+    return max(_SEARCHES + len(_RUNGS) + _MAGNITUDES * wide, len(_count_rungs(subject)))
+
+
+def _place_of_levels(subject: Subject, answer: Answer, rows: int, few: float) -> Place:
+    shares = answer.counts / rows
+    if subject.cells == 2:
+        shares = np.array([1 - shares[0], shares[0]])
+    stddev = answer.stddev / rows
+    rest = float(1 - shares.max())
+    varies = _may_hold(rest, stddev, few)
+    return Place(0.0, 1.0, tuple(map(_short, shares.tolist())), _short(stddev), varies)
+
+
+def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Question, Answer, tuple[Place, bool]]:
+    """Centre and scale: of a normal column by Bayes' rule over a grid of both, then the scale with its tails.
+
+    Also whether one value holds nearly all rows, so that nothing was seen of the others yet.
+    """
+    assert isinstance(subject.source, Expression)
+    cuts = subject.thresholds
+    lower, upper = subject.source.lower, subject.source.upper
+    stddev = 1.0
+    if upper - lower > _VERY_WIDE:
+        least, most = _OCTAVES.start, _OCTAVES.stop
+        for _ in range(_MAGNITUDES):
+            middle = (least + most) // 2
+            told = yield _within(number, cuts, 0.0, 2.0**middle)
+            if told.counts[0] < _MAGNITUDE_SHARE * rows:
+                least = middle
+            else:
+                most = middle
+        reach = _MARGIN * max(2.0**most, lower, -upper)  # so that it holds some of the declared range
+        lower, upper = max(lower, -reach), min(upper, reach)
+    search = NormalColumn(lower, upper)
+    for _ in range(_SEARCHES):
+        cut = int(np.clip(np.searchsorted(cuts, search.next_threshold()), 0, len(cuts) - 1))
+        told = yield Question(number, ((0, cut),), 1)
+        stddev = told.stddev / rows
+        search.learn(float(cuts[cut]), float(told.counts[0]) / rows, stddev)
+    centre, scale = search.found()
+    beyond: list[float] = []
+    at = int(np.clip(np.searchsorted(cuts, centre), 1, len(cuts) - 1))
+    finest = max(search.finest, float(cuts[at] - cuts[at - 1]))
+    narrow = scale < _NARROW * finest
+    for rung in _RUNGS:
+        told = yield _within(number, cuts, centre, rung * scale)
+        beyond.append(1 - float(told.counts[0]) / rows)
+        if narrow and beyond[0] < _SPIKE + _CLEAR * stddev:
+            break
+    alone = len(beyond) < len(_RUNGS) or beyond[-1] > _VERY_CLEAR * stddev
+    full = scale if alone else _scale_with_tails(scale, beyond, stddev)
+    may_vary = scale > _ONE_VALUE * finest
+    return Place(_short(centre), _short(full), (), _short(stddev), may_vary or not alone), alone
+
+
+def _place_of_others(
+    number: int, subject: Subject, place: Place, rows: int, sharper: float
+) -> Generator[Question, Answer, Place]:
+    """The scale of a column where one value may hold nearly all: how many others there are, and how far."""
+    assert isinstance(subject.source, Expression)
+    cuts, width = subject.thresholds, subject.source.upper - subject.source.lower
+    others = Others(place.scale, width)
+    distance, near, stddev = place.scale, [], 1.0
+    for position in range(_TAIL_QUESTIONS):
+        told = yield replace(_within(number, cuts, place.centre, distance), sharper=sharper)
+        stddev, beyond = told.stddev / rows, 1 - float(told.counts[0]) / rows
+        others.learn(distance, beyond, stddev)
+        if position < _ASKED_AGAIN:  # much hangs on whether there are any
+            near.append(beyond)
+        if position + 1 >= _ASKED_AGAIN:
+            distance = others.median_distance()
+    scale, doubt = others.found()
+    share, error = sum(near) / len(near), stddev / math.sqrt(len(near))
+    varies = place.varies or _may_hold(share, error, _FEW, _QUITE_CLEAR)
+    seen = share > _CLEAR * error and doubt < _MOST_DOUBT
+    return Place(place.centre, _short(scale), (), _short(stddev), varies, seen)
+
+
+def _within(number: int, cuts: Floats, centre: float, distance: float) -> Question:
+    """How many rows lie within a distance of a centre, by whole cells and one more on each side."""
+    first = int(np.searchsorted(cuts, centre - distance, side="left")) - 1
+    last = int(np.searchsorted(cuts, centre + distance, side="left")) + 1
+    return Question(number, ((max(first, 0), min(last, len(cuts))),), 1)
+
+
+def _scale_with_tails(scale: float, beyond: list[float], stddev: float) -> float:
+    """Root mean square distance from the centre: the integral of P(beyond d) over d^2.
+
+    The logarithm of the share is linear in d^2 between rungs, as nearly of a normal column.
+    """
+    total, before, last = 0.0, 1.0, 0.0
+    for rung, share in zip(_RUNGS, beyond, strict=True):
+        clear = (_VERY_CLEAR if rung >= _FAR else _CLEAR) * stddev
+        now = min(share if share > clear else _TINY, before)
+        total += (rung**2 - last) * (now if before <= now * (1 + _TINY) else (before - now) / math.log(before / now))
+        before, last = now, rung**2
+        if now <= _TINY:
+            break
+    return scale * math.sqrt(max(total, _TINY))
+
+
+def _count_rungs(subject: Subject) -> tuple[int, ...]:
+    """0, 1, 2, 4, ... below the bound of a count."""
+    assert isinstance(subject.source, Expression)
+    upper = max(subject.source.upper, 1.0)
+    return (0, *(2**power for power in range(math.ceil(math.log2(upper)))))
+
+
+def _place_of_counts(number: int, subject: Subject, rows: int) -> Generator[Question, Answer, Place]:
+    """The mean count, as the sum of P(y > c): its logarithm is where a look at no effects stands."""
+    cuts = subject.thresholds
+    beyond, stddev = [], 1.0
+    rungs = _count_rungs(subject)
+    for rung in rungs:
+        cut = int(np.searchsorted(cuts, rung))
+        told = yield Question(number, ((0, cut),), 1)
+        stddev = told.stddev / rows
+        beyond.append(1 - float(told.counts[0]) / rows)
+    mean, before = 0.0, 1.0
+    for position, rung in enumerate(rungs):
+        share = beyond[position] if beyond[position] > _CLEAR * stddev else 0.0
+        share = min(share, before)
+        following = rungs[position + 1] if position + 1 < len(rungs) else 2 * max(rung, 1)
+        after = beyond[position + 1] if position + 1 < len(rungs) else 0.0
+        after = min(after if after > _CLEAR * stddev else 0.0, share)
+        mean += (following - rung) * (share if following - rung == 1 else (share + after) / 2)
+        before = share
+    mean = max(mean, _CLEAR * stddev, 1e-2)
+    varies = _may_hold(beyond[0], stddev, _FEW)
+    return Place(_short(mean), _short(math.sqrt(mean)), (), _short(stddev), varies)
+
+
+def _problems(
+    design: Design,
+    everything: tuple[Subject, ...],
+    places: list[Place],
+    missing: tuple[float, ...],
+    stddev: float,
+    rows: int,
+) -> tuple[str, ...]:
+    """Columns that cannot be used, each as one line."""
+    found = []
+    for column, count in zip(design.table_columns, missing, strict=True):
+        if not _may_hold(1 - count / rows, stddev / rows, _UNREADABLE, _QUITE_CLEAR):
+            found.append(f"{column.name}: nearly no cell holds a value that the schema can read")
+    found += [
+        f"{subject.name}: nearly all rows have one value"
+        for subject, place in zip(everything, places, strict=True)
+        if not place.varies
+    ]
+    return tuple(found)
+
+
+def _may_hold(share: float, stddev: float, few: float, clear: float = _CLEAR) -> bool:
+    """Whether a noisy share of rows is clearly some, or may be more than a few; a negative one is noise."""
+    return share > clear * stddev or max(share, 0.0) + _CLEAR * stddev > few
+
+
+def _short(number: float) -> float:
+    """Six digits: enough for a coordinate, and the same on every machine."""
+    return float(f"{number:.6g}")

@@ -1,0 +1,59 @@
+"""How numbers are written: with the digits that matter, as people read them or as programs do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as people write it: three digits that matter, no exponent where none is needed, a true minus sign."""
+    return plain_number(value, digits).replace("-", "−")
+
+
+def plain_number(value: float, digits: int = 3) -> str:
+    """The same with an ordinary hyphen, as programs read it.
+
+    >>> plain_number(0.0451234), plain_number(-6.474), plain_number(123456.0), plain_number(1e-9)
+    ('0.0451', '-6.47', '123456', '1.00e-09')
+    """
+    if not math.isfinite(value):
+        return "n/a"
+    if value != 0 and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def times(factor: float) -> str:
+    """How many times as wide; never less than once."""
+    return f"{max(factor, 1.0):.2f} ×" if math.isfinite(factor) else "n/a"
+
+
+def count(number_of: float) -> str:
+    """A number of things, with separators."""
+    return f"{number_of:,.0f}" if math.isfinite(number_of) else "n/a"
+
+
+def small(value: float) -> str:
+    """A tiny probability without the padding of its exponent.
+
+    >>> small(1e-06)
+    '1e-6'
+    """
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def percent(share: float, draws: int) -> str:
+    """A probability estimated by draws: never exactly 0 or 100 %."""
+    finest = max(0.001, 1 / draws)
+    if share > 1 - finest:
+        return f"> {100 * (1 - finest):.1f} %"
+    if share < finest:
+        return f"< {100 * finest:.1f} %"
+    return f"{100 * share:.1f} %"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
