@@ -7,6 +7,7 @@ everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class ResidualTable:
         """From columns at an even grid."""
         return cls(float(u[0]), float(u[1] - u[0]), mean, weight, low, high)
 
-    @property
+    @cached_property
     def largest(self) -> Floats:
         """The largest residual in magnitude."""
         return np.maximum(self.high - self.mean, self.mean - self.low)
@@ -47,4 +48,9 @@ class ResidualTable:
         position = np.clip((u - self.start) / self.step, 0.0, last + 1.0)
         left = np.minimum(np.floor(position), last)
         share, index = position - left, left.astype(np.intp)
-        return [column[index] + (column[index + 1] - column[index]) * share for column in columns]
+        following = index + 1
+        found = []
+        for column in columns:
+            at_left = column.take(index)
+            found.append(at_left + (column.take(following) - at_left) * share)
+        return found

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.families import Family
+from dpglm.families.residuals import ResidualTable
 from dpglm.looks.viewpoint import Viewpoint
 
 Floats = npt.NDArray[np.float64]
@@ -22,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 _ROWS = 2**11
 _STRAIGHT = 1e-3  # a move this short sees the slope at its start
 _SMALLEST = 1e-9
+_CLEARLY = 0.999  # of the squared way to a floor: more than rounding could hide
 
 
 @lru_cache(maxsize=16)
@@ -50,16 +52,63 @@ class Population:
 
     def moments(self, weight: Floats) -> Floats:
         """E[weight x x'] over these rows."""
-        return np.asarray((self.rows * weight[:, None]).T @ self.rows / len(self.rows))
+        return _average(self.rows, weight)
 
 
 def of_moments(mean: Floats, covariance: Floats, intercept: bool, offset: bool) -> Population:
     """Rows of this mean and covariance; the last column is the offset's where there is one."""
     root = np.linalg.cholesky(positive(covariance, _SMALLEST))
-    x = mean + normal_points(len(mean)) @ root.T
-    known = x[:, -1] if offset else None
-    x = x[:, :-1] if offset else x
-    return Population(np.column_stack([np.ones(len(x)), x]) if intercept else x, known)
+    points = normal_points(len(mean)).T
+    columns = np.ones((intercept + len(mean), points.shape[1]))  # one after the other in memory: sums are quicker
+    columns[intercept:] = root @ points + mean[:, None]
+    return Population(columns[:-1].T, columns[-1]) if offset else Population(columns.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """A population from where a look stands: what is the same whatever information is known."""
+
+    population: Population
+    view: Viewpoint
+    family: Family
+    response_range: tuple[float, float]
+
+    @cached_property
+    def table(self) -> ResidualTable:
+        return self.view.residual_table(self.family, self.response_range)
+
+    @cached_property
+    def u(self) -> Floats:
+        """The linear predictor."""
+        return self.population.predictor(np.array(self.view.centre))
+
+    @cached_property
+    def residual(self) -> tuple[Floats, Floats, Floats]:
+        """By row: the slope of the expected outcome, the largest residual, the expected outcome."""
+        weight, largest, mean = self.table.at(self.u, self.table.weight, self.table.largest, self.table.mean)
+        return weight, largest, mean
+
+    @cached_property
+    def unwhitening(self) -> Floats:
+        return inverse(self.view.whitening_matrix)
+
+    @cached_property
+    def _towards_unit(self) -> Floats:
+        """Turns rows so that their information, without bounds, is the identity."""
+        whitening = self.view.whitening_matrix
+        modelled = whitening @ self.population.moments(self.residual[0]) @ whitening.T
+        return np.asarray(np.linalg.solve(np.linalg.cholesky(positive(modelled, _SMALLEST)), whitening))
+
+    def seen(self, information: Floats) -> Seen:
+        """The population as the look sees it, turned so that without bounds its information is the one known."""
+        view, whitening = self.view, self.view.whitening_matrix
+        free = positive(whitening @ information @ whitening.T, _SMALLEST)
+        columns = np.linalg.cholesky(free) @ self._towards_unit @ self.population.rows.T
+        weight, largest, _ = self.residual
+        squared = np.maximum(np.einsum("ij,ij->j", columns, columns), 1e-300)
+        kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
+        shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
+        return Seen(self, columns.T, free, kappa, shorter)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,48 +118,52 @@ class Seen:
     ``bounded`` is of lambda w z z', what its information adds up to. ``free`` is of w z z', without bounds.
     """
 
-    view: Viewpoint
-    family: Family
-    response_range: tuple[float, float]
+    standing: Standing
     z: Floats
-    u: Floats
-    weight: Floats
+    free: Floats
     kappa: Floats
     shorter: Floats
 
-    @cached_property
-    def free(self) -> Floats:
-        return self._average(self.weight)
+    @property
+    def u(self) -> Floats:
+        return self.standing.u
+
+    @property
+    def weight(self) -> Floats:
+        return self.standing.residual[0]
 
     @cached_property
     def bounded(self) -> Floats:
-        return self._average(self.shorter * self.weight)
+        return _average(self.z, self.shorter * self.weight)
 
     @cached_property
     def slope_here(self) -> Floats:
         """E[kappa w z z'] at the centre."""
-        return self._average(self.kappa * self.weight)
+        return _average(self.z, self.kappa * self.weight)
 
     def slope(self, move: Floats) -> Floats:
         """E[kappa w z z'] with w the mean slope on the way from the centre to a move away, in coefficients."""
-        step = self.z @ np.linalg.solve(self.view.whitening_matrix.T, move)
-        far = np.abs(step) > _STRAIGHT
-        if not far.any():
+        standing, view = self.standing, self.standing.view
+        step = self.z @ (standing.unwhitening.T @ move)
+        near = np.flatnonzero(~(np.abs(step) > _STRAIGHT))
+        if len(near) == len(step):
             return self.slope_here
-        table = self.view.residual_table(self.family, self.response_range)
-        (mean,) = table.at(self.u, table.mean)
-        there = self.family.moved(table, self.view.spread, self.view.clip, self.u, step)
-        slope = np.where(far, (there - mean) / np.where(far, step, 1.0), self.weight)
-        return self._average(self.kappa * slope)
+        there = standing.family.moved(standing.table, view.spread, view.clip, self.u, step)
+        step[near] = 1.0
+        slope = (there - standing.residual[2]) / step
+        slope[near] = self.weight[near]
+        return _average(self.z, self.kappa * slope)
 
     def square(self) -> Floats:
         """E[kappa^2 var z z']: what the score's square adds up to where the family is right."""
-        table = self.view.residual_table(self.family, self.response_range)
-        variance = self.family.clipped_variance(table, self.view.spread, self.view.clip, self.u)
-        return self._average(self.kappa**2 * variance)
+        standing, view = self.standing, self.standing.view
+        variance = standing.family.clipped_variance(standing.table, view.spread, view.clip, self.u)
+        return _average(self.z, self.kappa**2 * variance)
 
-    def _average(self, weight: Floats) -> Floats:
-        return np.asarray((self.z * weight[:, None]).T @ self.z / len(self.z))
+
+def _average(rows: Floats, weight: Floats) -> Floats:
+    """E[weight x x'] over rows."""
+    return np.asarray((rows.T * weight) @ rows / len(rows))
 
 
 def seen(
@@ -121,18 +174,7 @@ def seen(
     information: Floats,
 ) -> Seen:
     """The population as a look sees it, turned so that without bounds its information is the one that is known."""
-    table = view.residual_table(family, response_range)
-    u = population.predictor(np.array(view.centre))
-    weight, largest = table.at(u, table.weight, table.largest)
-    z = population.rows @ view.whitening_matrix.T
-    modelled = np.linalg.cholesky(positive((z * weight[:, None]).T @ z / len(z), _SMALLEST))
-    whitening = view.whitening_matrix
-    wanted = np.linalg.cholesky(positive(whitening @ information @ whitening.T, _SMALLEST))
-    z = z @ (wanted @ np.linalg.inv(modelled)).T
-    squared = np.maximum(np.sum(z**2, axis=1), 1e-300)
-    kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
-    shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
-    return Seen(view, family, response_range, z, u, weight, kappa, shorter)
+    return Standing(population, view, family, response_range).seen(information)
 
 
 def transport(measured: Floats, model: Floats) -> Callable[[Floats], Floats]:
@@ -145,12 +187,22 @@ def transport(measured: Floats, model: Floats) -> Callable[[Floats], Floats]:
 def positive(matrix: Floats, floor: float) -> Floats:
     """The symmetric matrix with its eigenvalues raised to a floor."""
     symmetric = np.asarray((matrix + matrix.T) / 2)
+    if _surely_above(symmetric, floor):
+        return symmetric
     try:
         np.linalg.cholesky(symmetric - floor * np.eye(len(symmetric)))
     except np.linalg.LinAlgError:  # some are below it
         values, vectors = np.linalg.eigh(symmetric)
         return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
     return symmetric
+
+
+def _surely_above(symmetric: Floats, floor: float) -> bool:
+    """Whether the distance from a multiple of the identity already shows that no eigenvalue is below a floor."""
+    size = len(symmetric)
+    centre = float(symmetric.trace()) / size
+    squared_distance = float(np.vdot(symmetric, symmetric)) - size * centre**2
+    return centre > floor and squared_distance < _CLEARLY * (centre - floor) ** 2
 
 
 def inverse(matrix: Floats) -> Floats:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +25,11 @@ from dpglm.families.base import CLIP
 from dpglm.looks.population import (
     Population,
     Seen,
+    Standing,
     inverse,
     of_moments,
     positive,
     root_mean_square,
-    seen,
     transport,
 )
 from dpglm.looks.viewpoint import Viewpoint
@@ -145,12 +146,14 @@ def beginning(
 def add_look(known: Knowledge, look: Look) -> Knowledge:
     """What is known after one more look: its information plugged in, its errors allowed for."""
     rows, view, first = known.num_rows, look.view, known.looks == 0
-    unwhitening = inverse(view.whitening_matrix)
-    before = seen(known.population, view, known.family, known.response_range, known.information)
+    standing = Standing(known.population, view, known.family, known.response_range)
+    before, unwhitening = standing.seen(known.information), standing.unwhitening
     bounded, error = _information(known, look, before)
     information = unwhitening @ transport(bounded, before.bounded)(before.free) @ unwhitening.T / rows
     population = _population_of(information / known.mean_weight, known) if first else known.population
-    now = seen(population, view, known.family, known.response_range, information)
+    if first:
+        standing = Standing(population, view, known.family, known.response_range)
+    now = standing.seen(information)
     measured = transport(bounded, now.bounded)
     slope = measured(now.slope_here)
     precision, shift, mean, covariance = _located(known, look, now, measured, error, information, unwhitening)
@@ -162,7 +165,7 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     table = known.family.residual_table(spread, CLIP, known.response_range)
     here_table = known.family.residual_table(known.spread, CLIP, known.response_range)
     (there,) = table.at(population.predictor(known.with_offset(mean)), table.weight)
-    (here,) = here_table.at(population.predictor(np.array(view.centre)), here_table.weight)
+    here = now.weight if here_table is standing.table else here_table.at(now.u, here_table.weight)[0]
     moved = transport(positive(information, _SMALLEST), population.moments(here))(population.moments(there))
     return replace(
         known,
@@ -185,11 +188,20 @@ def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, 
     """Entry by entry, the noisy information averaged with its prediction by precision, kept positive; its error."""
     rows, size = known.num_rows, len(known.centre)
     predicted = rows * expected.bounded
-    prior = (known.tolerance * rows) ** 2 * (np.ones((size, size)) + 3 * np.eye(size))  # a diagonal varies twice
-    noise = look.information_noise**2 / 2 * (np.ones((size, size)) + np.eye(size))
+    prior = (known.tolerance * rows) ** 2 * _ones(size, 4.0)  # a diagonal varies twice
+    noise = look.information_noise**2 / 2 * _ones(size, 2.0)
     mean = predicted + prior / (prior + noise) * (look.information - predicted)
     error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
     return positive(mean, min(_LEAST_INFORMATION * rows, error)), error
+
+
+@lru_cache(maxsize=16)
+def _ones(size: int, diagonal: float) -> Floats:
+    """A matrix of ones, but for its diagonal."""
+    matrix = np.ones((size, size))
+    np.fill_diagonal(matrix, diagonal)
+    matrix.setflags(write=False)
+    return matrix
 
 
 def _population_of(second_moments: Floats, known: Knowledge) -> Population:
@@ -221,11 +233,12 @@ def _located(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Precision and shift of t by this look, linearised where t is; and where t is, by all that is known."""
     rows, view, first = known.num_rows, look.view, known.looks == 0
-    size, centre = len(known.centre), view.centre_vector
+    centre = view.centre_vector
     sampling = known.dispersion * inverse(information * rows)
     behind = inverse(known.belief.covariance + sampling)  # the prior, seen from t
-    before = np.zeros((size, size)) if known.precision is None else known.precision
-    before_shift = np.zeros(size) if known.shift is None else known.shift
+    before, before_shift = behind, behind @ known.belief.mean
+    if known.precision is not None and known.shift is not None:
+        before, before_shift = before + known.precision, before_shift + known.shift
     allowed = _allowance(known, view, now, error, information, unwhitening)
     least = min(_LEAST_SLOPE, max(error / rows, 1e-9)) * rows
     mean, variance = centre, look.score_noise**2
@@ -233,8 +246,8 @@ def _located(
         slope = positive(measured(now.slope(mean - centre)), least) @ unwhitening.T
         precision = slope.T @ slope / variance
         shift = slope.T @ (look.score + slope @ centre) / variance
-        covariance = inverse(before + precision + behind)
-        found = covariance @ (before_shift + shift + behind @ known.belief.mean)
+        covariance = inverse(before + precision)
+        found = covariance @ (before_shift + shift)
         mean = (mean + found) / 2 if first else found  # the first step may be long
         variance = look.score_noise**2 + allowed(mean - centre, covariance)
     return precision, shift, mean, covariance
@@ -250,16 +263,17 @@ def _allowance(
     none; there the information is less than the slope of the score by what its bound takes.
     """
     rows, size = known.num_rows, view.dimension
-    whitened = view.whitening_matrix @ information @ view.whitening_matrix.T
+    metric = unwhitening @ unwhitening.T
     if known.family.curved:
-        left = float(np.trace(now.slope_here)) / size
+        left = float(now.slope_here.trace()) / size
         bend = CURVATURE * 0.5 * rows / math.sqrt(known.mean_weight) * left
     cut = _CUT_INFORMATION * rows * size / view.information_bound
 
     def allowed(move: Floats, covariance: Floats) -> float:
-        moves = unwhitening.T @ (np.outer(move, move) + covariance) @ unwhitening
-        squared = float(np.trace(moves))
-        informed = min(squared, float(np.trace(whitened @ moves)))
+        squared, informed = (
+            float(move @ matrix @ move) + float(np.vdot(matrix, covariance)) for matrix in (metric, information)
+        )
+        informed = min(squared, informed)
         if known.family.curved:
             return error**2 * squared + (bend * informed) ** 2 / size
         return error**2 * squared + cut**2 * informed
@@ -325,8 +339,8 @@ def sampling_covariance(known: Knowledge) -> Floats:
     tolerance = family.look_rule.square_tolerance * expected
     ratio = expected + tolerance**2 / (tolerance**2 + noise**2) * (float(np.trace(look.square)) / total - expected)
     ratio = max(ratio, _LEAST_SHARE * expected)
-    prior = (_SQUARE_SHAPE * ratio * rows) ** 2 * (np.ones((size, size)) + 3 * np.eye(size))
-    doubt = look.square_noise**2 / 2 * (np.ones((size, size)) + np.eye(size))
+    prior = (_SQUARE_SHAPE * ratio * rows) ** 2 * _ones(size, 4.0)
+    doubt = look.square_noise**2 / 2 * _ones(size, 2.0)
     square = ratio * slope + prior / (prior + doubt) * (look.square - ratio * slope)
     square = positive(square, _LEAST_SHARE * ratio * float(np.linalg.eigvalsh(slope)[0]))
     turn = np.linalg.solve(slope, look.view.whitening_matrix)

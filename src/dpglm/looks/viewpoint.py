@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from dpglm.families import Family
 from dpglm.families.residuals import ResidualTable
 
 Floats = npt.NDArray[np.float64]
+Scalar = TypeVar("Scalar", np.float64, np.intp)
 
 # Powers of the residual and degrees in the row: the score, the information, the score's square.
 LOOK_BLOCKS = (BlockShape(1, 1), BlockShape(0, 2), BlockShape(2, 2))
@@ -52,14 +55,14 @@ class Viewpoint:
     def dimension(self) -> int:
         return len(self.whitening)
 
-    @property
+    @cached_property
     def centre_vector(self) -> Floats:
         """The centre of the inferred coefficients."""
-        return np.array(self.centre[: self.dimension])
+        return _fixed(np.array(self.centre[: self.dimension]))
 
-    @property
+    @cached_property
     def whitening_matrix(self) -> Floats:
-        return np.array(self.whitening)
+        return _fixed(np.array(self.whitening))
 
     @property
     def longest(self) -> float:
@@ -79,6 +82,18 @@ class Viewpoint:
 
 def symmetric(values: Floats, size: int) -> Floats:
     """A matrix from its upper triangle, row by row."""
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = values
-    return matrix + np.triu(matrix, 1).T
+    return np.asarray(values[_triangle_positions(size)])
+
+
+@lru_cache(maxsize=16)
+def _triangle_positions(size: int) -> npt.NDArray[np.intp]:
+    """For each entry of a symmetric matrix, where it stands in the upper triangle."""
+    positions = np.zeros((size, size), dtype=np.intp)
+    positions[np.triu_indices(size)] = np.arange(size * (size + 1) // 2)
+    return _fixed(np.maximum(positions, positions.T))
+
+
+def _fixed(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The array, which nobody may change: it is kept."""
+    array.setflags(write=False)
+    return array
