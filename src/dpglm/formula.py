@@ -182,21 +182,21 @@ class Design:
 
         Expands each product of (raw - center) / scale; the coding rule makes every part a column of the model.
         """
-        columns = [column for term in self.terms for column in term.columns]
-        position = {column.keys: index + self.intercept for index, column in enumerate(columns)}
+        columns = [(column, column.keys) for term in self.terms for column in term.columns]
+        position = {keys: index + self.intercept for index, (_, keys) in enumerate(columns)}
         if self.intercept:
             position[frozenset()] = 0
         size = len(columns) + self.intercept
         matrix, shift = np.zeros((size, size)), np.zeros(size)
         if self.intercept:
             matrix[0, 0] = 1.0
-        for column in columns:
-            scale = np.prod([factor.scale for factor in column.factors])
+        for column, keys in columns:
+            scale = math.prod(factor.scale for factor in column.factors)
             for left_out in _subsets(column.factors):
-                constant = np.prod([-factor.center for factor in left_out])
+                constant = math.prod(-factor.center for factor in left_out)
                 if constant:
-                    target = column.keys - {factor.key for factor in left_out}
-                    matrix[position[target], position[column.keys]] += constant / scale
+                    target = keys - {factor.key for factor in left_out}
+                    matrix[position[target], position[keys]] += constant / scale
         if self.family.coding == "scaled":
             matrix *= self.outcome.scale
             if self.intercept:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,15 +49,35 @@ class ClosedForm:
     prior: Gaussian
     surprises: Floats
 
-    @property
+    @cached_property
     def posterior(self) -> Gaussian:
         """With the normal prior."""
         return together([self.likelihood, self.prior])
 
-    @property
+    @cached_property
     def table_posterior(self) -> Gaussian | None:
         """Of the table's own estimate: the prior is of the coefficients that it scatters around."""
         return None if self.table is None else together([self.table, self.prior.with_error(self.sampling)])
+
+
+@dataclass(frozen=True, eq=False)
+class NormalDraws:
+    """Draws of a normal posterior, (chains, draws, coefficients), made when they are asked for."""
+
+    mean: Floats
+    root: Floats
+    shape: tuple[int, int]
+    seed: int
+
+    @classmethod
+    def of(cls, statement: Gaussian, shape: tuple[int, int], seed: int) -> NormalDraws:
+        """Of a statement, which must have a covariance."""
+        return cls(statement.mean, np.asarray(np.linalg.cholesky(statement.covariance)), shape, seed)
+
+    def made(self) -> Floats:
+        """The draws: the same each time."""
+        noise = np.random.default_rng(self.seed).standard_normal((*self.shape, len(self.root)))
+        return np.asarray(self.mean + noise @ self.root.T)
 
 
 def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
@@ -74,8 +95,14 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
     matrix, shift = first.design.to_original_units()
     tables, populations, errors, surprises, spreads, widths = [], [], [], [], [], []
     for members in by_dataset(releases):
-        known = [_read(member, _in_units_of(member, belief, matrix, shift)) for member in members]
-        own = [_turned(each, member, matrix, shift) for each, member in zip(known, members, strict=True)]
+        known = [
+            _read(member, belief if member is first else _in_units_of(member, belief, matrix, shift))
+            for member in members
+        ]
+        own = [
+            (of_table(each), sampling_covariance(each)) if member is first else _turned(each, member, matrix, shift)
+            for each, member in zip(known, members, strict=True)
+        ]
         table = together([statement for statement, _ in own])
         leading = max(range(len(members)), key=lambda n: members[n].stages[-1].mu)
         error = own[leading][1]
@@ -85,21 +112,21 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
         surprises += [chance for each in known for chance in each.surprises]
         spreads.append(known[leading].spread * members[leading].design.spread_unit)
         widths.append(float(np.std(known[leading].population.rows @ known[leading].centre)))
-    sampling = inverse(np.sum([inverse(error) for error in errors], axis=0))
+    sampling = errors[0] if len(errors) == 1 else inverse(np.sum([inverse(error) for error in errors], axis=0))
     closed = ClosedForm(
         together(populations), tables[0] if len(tables) == 1 else None, sampling, of_prior(belief), np.array(surprises)
     )
     shape = (int(asked.chains), int(asked.draws or _DRAWS))
-    coefficients = _drawn(closed, prior, shape, first, asked.seed)
+    coefficients: Any = _drawn(closed, prior, shape, first, asked.seed)
     own_posterior = closed.table_posterior
-    own_draws = None if own_posterior is None else _normal_draws(own_posterior, shape, asked.seed + 1)
+    own_draws: Any = None if own_posterior is None else NormalDraws.of(own_posterior, shape, asked.seed + 1)
     family = first.design.family
     return Fit(
         releases=tuple(releases),
         coefficients=coefficients,
         spread=np.full(shape, spreads[0] / first.design.spread_unit) if family.has_spread else None,
         predictor_stddev=max(widths),
-        inflation=_inflation(closed, coefficients, isinstance(prior, NormalPrior), matrix),
+        inflation=_inflation(closed, coefficients, matrix),
         diagnostics=None,
         prior=prior,
         method=CLOSED_FORM if isinstance(prior, NormalPrior) else "sampled prior",
@@ -143,25 +170,19 @@ def _turned(known: Knowledge, release: Release, matrix: Floats, shift: Floats) -
     return statement, turn @ sampling_covariance(known) @ turn.T
 
 
-def _drawn(closed: ClosedForm, prior: Prior, shape: tuple[int, int], first: Release, seed: int) -> Floats:
+def _drawn(closed: ClosedForm, prior: Prior, shape: tuple[int, int], first: Release, seed: int) -> Floats | NormalDraws:
     """Draws of the coefficients, standard units."""
     if isinstance(prior, NormalPrior):
-        return _normal_draws(closed.posterior, shape, seed)
+        return NormalDraws.of(closed.posterior, shape, seed)
     from dpglm.analyst.other_priors import sampled
 
     start = closed.prior.mean
     return sampled(closed.likelihood, prior, first.design.coefficient_names, start, shape, seed)
 
 
-def _normal_draws(statement: Gaussian, shape: tuple[int, int], seed: int) -> Floats:
-    root = np.linalg.cholesky(statement.covariance)
-    noise = np.random.default_rng(seed).standard_normal((*shape, len(root)))
-    return np.asarray(statement.mean + noise @ root.T)
-
-
-def _inflation(closed: ClosedForm, coefficients: Floats, normal: bool, matrix: Floats) -> Floats:
+def _inflation(closed: ClosedForm, coefficients: Floats | NormalDraws, matrix: Floats) -> Floats:
     """Posterior standard deviation over the robust standard error of all rows without noise: (2, coefficients)."""
-    if normal:
+    if isinstance(coefficients, NormalDraws):
         covariance = closed.posterior.covariance
     else:
         covariance = np.atleast_2d(np.cov(coefficients.reshape(-1, coefficients.shape[-1]).T))

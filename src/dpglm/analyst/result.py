@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.analyst.cautions import cautions
-from dpglm.analyst.closed_form import CLOSED_FORM, ClosedForm
+from dpglm.analyst.closed_form import CLOSED_FORM, ClosedForm, NormalDraws
 from dpglm.analyst.convergence import convergence
 from dpglm.analyst.prediction import coded_rows
 from dpglm.analyst.priors import Prior
@@ -95,6 +95,22 @@ class Likelihood:
         import pandas as pd
 
         return pd.DataFrame(values, index=list(self.names), columns=list(self.names))
+
+
+class _WhenAsked:
+    """A field of ``Fit`` that is given as an array, or as draws that are made when they are first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, fit: Fit, owner: type[Fit]) -> Any:
+        given = fit.__dict__[self.name]
+        if isinstance(given, NormalDraws):
+            given = fit.__dict__[self.name] = given.made()
+        return given
+
+    def __set__(self, fit: Fit, given: Any) -> None:
+        fit.__dict__[self.name] = given
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,6 +337,10 @@ class Fit:
             "release_ids": [release.id for release in self.releases],
             "dataset_ids": [release.dataset_id for release in self.releases],
         }
+
+
+for _name in ("coefficients", "table_coefficients"):  # a thousand fits need a thousand draws of few of them
+    setattr(Fit, _name, _WhenAsked(_name))
 
 
 def _flat(draws: Floats) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,11 @@ class Gaussian:
     precision: Floats
     shift: Floats
 
-    @property
+    @cached_property
     def covariance(self) -> Floats:
         return inverse(self.precision)
 
-    @property
+    @cached_property
     def mean(self) -> Floats:
         return solve(self.precision, self.shift)
 

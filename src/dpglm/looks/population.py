@@ -145,13 +145,13 @@ class Seen:
         """E[kappa w z z'] with w the mean slope on the way from the centre to a move away, in coefficients."""
         standing, view = self.standing, self.standing.view
         step = self.z @ (standing.unwhitening.T @ move)
-        near = np.flatnonzero(~(np.abs(step) > _STRAIGHT))
-        if len(near) == len(step):
+        near = ~(np.abs(step) > _STRAIGHT)
+        if near.all():
             return self.slope_here
         there = standing.family.moved(standing.table, view.spread, view.clip, self.u, step)
-        step[near] = 1.0
+        np.copyto(step, 1.0, where=near)
         slope = (there - standing.residual[2]) / step
-        slope[near] = self.weight[near]
+        np.copyto(slope, self.weight, where=near)
         return _average(self.z, self.kappa * slope)
 
     def square(self) -> Floats:

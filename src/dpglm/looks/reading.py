@@ -131,7 +131,7 @@ def beginning(
     """Before any look: standardised predictors, as if independent, and the centre that the survey shows."""
     size, has_offset = len(centre), offset_slope is not None
     columns = size - intercept + has_offset
-    population = of_moments(np.zeros(columns), np.eye(columns), intercept, has_offset)
+    population = _independent(columns, intercept, has_offset)
     spread = family.first_spread
     table = family.residual_table(spread, CLIP, response_range)
     at = np.array([centre[0] if intercept else 0.0])
@@ -141,6 +141,12 @@ def beginning(
         weight * np.eye(size), population,
         spread, weight, intercept, offset_slope,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _independent(columns: int, intercept: bool, has_offset: bool) -> Population:
+    """Pseudo-rows before anything is known of them."""
+    return of_moments(np.zeros(columns), np.eye(columns), intercept, has_offset)
 
 
 def add_look(known: Knowledge, look: Look) -> Knowledge:
