@@ -45,7 +45,7 @@ _NARROW, _ONE_VALUE, _SPIKE = 16.0, 2.0, 0.5
 _RESERVE, _TAIL_QUESTIONS, _ASKED_AGAIN = 120.0, 9, 2
 _MOST_DOUBT = 1.5  # spread of the logarithm of a scale, beyond which it was not seen
 _LEAST_SHARE = 0.002  # of a level, where its scale is taken from
-_SHARPER = 4.0  # how much more sharply the outcome's levels are counted
+_SHARPER, _SHARPER_NUMBER = 4.0, 2.0  # how much more sharply an outcome's levels are counted, or its numbers
 # Shares of rows below which they are too few: those that vary (a rare level is no mistake), those with a value.
 _FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE = 0.03, 0.004, 0.001, 0.05
 _TINY = 1e-6
@@ -246,7 +246,8 @@ def most_answers(design: Design) -> list[tuple[float, int]]:
     found = [(_table_question(design).units, len(design.table_columns) + 1)]
     for number, subject in enumerate(subjects(design)):
         if subject.is_numeric:
-            found += [(1.0, 1)] * int(_most_units(subject, number == 0))
+            units = _units_of_a_number(number == 0)
+            found += [(units, 1)] * math.ceil(_most_units(subject, number == 0) / units)
             found += [(max(_RESERVE / _TAIL_QUESTIONS, 1.0), 1)] * _TAIL_QUESTIONS  # all of the reserve, in any column
         else:
             question = _levels_question(number, subject)
@@ -300,7 +301,13 @@ def _most_units(subject: Subject, is_outcome: bool) -> float:
         return _levels_question(0 if is_outcome else 1, subject).units
     assert isinstance(subject.source, Expression)
     wide = subject.source.upper - subject.source.lower > _VERY_WIDE
-    return max(_SEARCHES + len(_RUNGS) + _MAGNITUDES * wide, len(_count_rungs(subject)))
+    asked = _SEARCHES + len(_RUNGS) + _MAGNITUDES * wide
+    return max(asked * _units_of_a_number(is_outcome), len(_count_rungs(subject)))
+
+
+def _units_of_a_number(is_outcome: bool) -> float:
+    """Of one question for centre, scale or tails."""
+    return _SHARPER_NUMBER**2 if is_outcome else 1.0
 
 
 def _place_of_levels(subject: Subject, answer: Answer, rows: int, few: float) -> Place:
@@ -322,11 +329,12 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
     cuts = subject.thresholds
     lower, upper = subject.source.lower, subject.source.upper
     stddev = 1.0
+    sharper = math.sqrt(_units_of_a_number(number == 0))
     if upper - lower > _VERY_WIDE:
         least, most = _OCTAVES.start, _OCTAVES.stop
         for _ in range(_MAGNITUDES):
             middle = (least + most) // 2
-            told = yield _within(number, cuts, 0.0, 2.0**middle)
+            told = yield replace(_within(number, cuts, 0.0, 2.0**middle), sharper=sharper)
             if told.counts[0] < _MAGNITUDE_SHARE * rows:
                 least = middle
             else:
@@ -336,7 +344,7 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
     search = NormalColumn(lower, upper)
     for _ in range(_SEARCHES):
         cut = int(np.clip(np.searchsorted(cuts, search.next_threshold()), 0, len(cuts) - 1))
-        told = yield Question(number, ((0, cut),), 1)
+        told = yield Question(number, ((0, cut),), 1, sharper)
         stddev = told.stddev / rows
         search.learn(float(cuts[cut]), float(told.counts[0]) / rows, stddev)
     centre, scale = search.found()
@@ -345,7 +353,7 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
     finest = max(search.finest, float(cuts[at] - cuts[at - 1]))
     narrow = scale < _NARROW * finest
     for rung in _RUNGS:
-        told = yield _within(number, cuts, centre, rung * scale)
+        told = yield replace(_within(number, cuts, centre, rung * scale), sharper=sharper)
         beyond.append(1 - float(told.counts[0]) / rows)
         if narrow and beyond[0] < _SPIKE + _CLEAR * stddev:
             break
