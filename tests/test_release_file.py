@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -75,13 +76,14 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Release]:
         "with ledger": make(*FORMULAS["logistic"], ledger=ledger),
         "by moments with ledger": make(*FORMULAS["logistic"], method="moments", ledger=ledger),
         "survey used again": make("died ~ age", "logistic", survey=made["logistic"]),
-        "survey alone": replace(made["linear"], stages=()),
-        "two looks": replace(made["counts"], stages=made["counts"].stages[:2]),
+        "survey alone": replace(made["linear"], stages=(), profile=None),
+        "two looks": replace(made["counts"], stages=made["counts"].stages[:2], profile=None),
+        "two looks and the profile": replace(made["counts"], stages=made["counts"].stages[:2]),
     }
 
 
 NAMES = [*FORMULAS, *(f"{name} by moments" for name in FORMULAS), "with ledger", "by moments with ledger",
-         "survey used again", "survey alone", "two looks"]  # fmt: skip
+         "survey used again", "survey alone", "two looks", "two looks and the profile"]  # fmt: skip
 
 
 @pytest.fixture
@@ -159,6 +161,7 @@ def test_what_is_saved_comes_back(name: str, releases: dict[str, Release], tmp_p
         np.testing.assert_array_equal(mine.isometric_values, theirs.isometric_values)
     assert (loaded.ledger is None) == (not name.endswith("with ledger"))
     assert loaded.costs == release.costs
+    assert (loaded.profile is None) == ("moments" in name or name in ("survey alone", "two looks"))
     if release.survey is None:
         assert loaded.survey is None
     else:
@@ -222,7 +225,7 @@ def test_the_file_says_what_it_promises(releases: dict[str, Release]) -> None:
     assert "60 rows of 'table'; one row is one patient" in plain["statement"]
     assert "(1, 1e-06)-differential privacy" in plain["statement"]
     assert "without a ledger" in plain["statement"]
-    assert "entry 7 of the dataset's ledger" in counted["statement"]  # after a survey and five looks
+    assert "entry 8 of the dataset's ledger" in counted["statement"]  # after a survey, a profile and five looks
     assert plain["private"] is True
     assert plain["dataset"]["rows_are_public"] is True
     assert plain["privacy_loss"]["neighbouring_relation"] == "replace-one-row"
@@ -254,8 +257,9 @@ def test_no_part_may_be_missing(key: str, either: Release) -> None:
     ["survey", *(f"survey/{key}" for key in ("release_id", "formula", "family", "declared_columns", "mu",
      "noise_stddev", "questions", "columns", "missing", "complete", "missing_noise_stddev", "problems")),
      *(f"stages/0/{key}" for key in ("kind", "allocation", "mu", "viewpoint", "blocks")),
-     *(f"stages/0/viewpoint/{key}" for key in ("centre", "whitening", "score_bound", "information_bound", "spread",
-     "clip"))],
+     "profile", *(f"profile/{key}" for key in ("mu", "noise_stddev", "viewpoint", "values")),
+     *(f"{place}/viewpoint/{key}" for place in ("stages/0", "profile") for key in ("centre", "whitening", "score_bound",
+     "information_bound", "spread", "clip"))],
 )  # fmt: skip
 def test_no_part_of_looks_may_be_missing(key: str, looks: Release) -> None:
     refusal(edited(looks, key, ...))
@@ -437,6 +441,15 @@ LOOK_CONTRADICTIONS: list[tuple[str, Any]] = [
     (f"{LOOK}/whitening", lambda rows: [rows[0]] * len(rows)),
     (f"{LOOK}/score_bound", lambda bound: bound * 1.01),
     (f"{LOOK}/information_bound", lambda bound: bound * 1.01),
+    ("profile/values", lambda values: [*values, values[0]]),
+    ("profile/values/0", lambda values: values[:-1]),
+    ("profile/values/0", lambda values: [*values, "0"]),
+    ("profile/mu", lambda mu: mu * 1.01),
+    ("profile/mu", lambda mu: mu * 0.99),
+    ("profile/noise_stddev", lambda value: value * (1 + 1e-5)),
+    ("profile/viewpoint/centre", lambda centre: centre[:-1]),
+    ("profile/viewpoint/whitening", lambda rows: [rows[0]] * len(rows)),
+    ("stages", lambda stages: stages[:1]),
     ("stages/4/mu", lambda mu: mu * 1.1),
     ("stages/2/blocks/0/values", lambda values: values[:-1]),
     ("stages/2/blocks/1/noise_stddev", lambda value: value * (1 + 1e-6)),
@@ -463,6 +476,65 @@ def test_looks_and_moments_do_not_mix(release: Release, looks: Release) -> None:
         assert "are not those of one method" in refusal(edited(looks, "stages", stages))
     assert "are not those of one method" in refusal(edited(release, "stages", data["stages"]))
     assert "belongs to releases by looks" in refusal(edited(release, "survey", data["survey"]))
+    assert "comes after 2 looks" in refusal(edited(release, "profile", data["profile"]))
+
+
+def test_a_profile_comes_after_two_looks_and_before_the_third(looks: Release) -> None:
+    assert "comes after 2 looks" in refusal(edited(looks, "stages", lambda stages: stages[:1]))
+    assert "comes after 2 looks" in refusal(edited(looks, "stages", []))
+    assert "profile = None: is missing" in refusal(edited(looks, "profile", ...))
+    assert read_release(edited(looks, "stages", lambda stages: stages[:2])).profile == looks.profile
+
+
+def test_a_profile_has_the_histograms_of_its_family(releases: dict[str, Release]) -> None:
+    """One of lengths; where outcomes scatter by an unknown amount, one of residuals too."""
+    counts = {name: [len(cells) for cells in releases[name].profile.counts] for name in FORMULAS}
+    assert counts == {"counts": [10, 11], "logistic": [10], "linear": [10, 11]}
+    assert "must have [10, 11] counts" in refusal(edited(releases["linear"], "profile/values", lambda v: v[:1]))
+
+
+PROFILE_BREAKS: list[tuple[str, Any]] = [
+    ("profile", None),
+    ("profile", []),
+    ("profile", {}),
+    ("profile/mu", 0),
+    ("profile/mu", "1"),
+    ("profile/noise_stddev", 0),
+    ("profile/noise_stddev", 1e-300),
+    ("profile/noise_stddev", 1e300),
+    ("profile/more", 1),
+    ("profile/values", []),
+    ("profile/values", lambda values: values * 3),
+    ("profile/values/0", []),
+    ("profile/values/0", lambda values: values * 1000),
+    ("profile/values/0/0", 5),
+    ("profile/values/0/0", "5.0"),
+    ("profile/values/0/0", "-0"),
+    ("profile/values/0/0", "9" * 81),
+    ("profile/viewpoint/score_bound", 0),
+    ("profile/viewpoint/score_bound", 1e308),
+    ("profile/viewpoint/clip", 1e308),
+    ("profile/viewpoint/spread", 1e-300),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), PROFILE_BREAKS)
+def test_a_profile_of_the_wrong_kind_does_not_fit_the_schema(path: str, value: Any, looks: Release) -> None:
+    assert "does not fit the release schema" in refusal(edited(looks, path, value))
+
+
+@pytest.mark.parametrize("digits", ["9" * 80, "-" + "9" * 80, "0"])
+def test_a_profile_of_any_counts_can_be_read_and_fitted(digits: str, releases: dict[str, Release]) -> None:
+    """A file that was made up may say anything of the tails: what follows is still numbers."""
+    for name in FORMULAS:
+        loaded = read_release(
+            edited(releases[name], "profile/values", lambda values: [[digits] * len(cells) for cells in values])
+        )
+        assert set(loaded.profile.counts[0]) == {int(digits)}
+        assert read_release(loaded.to_json()) == loaded
+        with warnings.catch_warnings(action="ignore"):  # so few rows tell a fit little
+            fit = dpglm.fit(loaded)
+        assert np.isfinite(fit.summary(units="scaled")[["mean", "sd"]].to_numpy()).all()
 
 
 SCHEMA_BREAKS: list[tuple[str, Any]] = [

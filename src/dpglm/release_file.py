@@ -25,7 +25,7 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
-from dpglm.looks.profile import LOOKS_BEFORE, Profile, histograms
+from dpglm.looks.profile import LOOKS_BEFORE, Profile, histograms, squared_change
 from dpglm.looks.survey import Place, Question, Survey, SurveyRecord, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
@@ -379,6 +379,10 @@ def _check_numbers(release: Release) -> None:
         for stddev, multiplicity in zip(block.grid_stddevs, block.multiplicities, strict=True):
             if not math.isclose(stddev * block.unit * math.sqrt(multiplicity), block.noise_stddev, rel_tol=1e-9):
                 raise InputError("noise_stddev", block.noise_stddev, "is not the noise on the grid", "ask again")
+    if release.profile is not None:
+        mu, stddev = release.profile.mu, release.profile.stddev
+        if not math.isclose(math.sqrt(squared_change(release.design.family)) / stddev, mu, rel_tol=1e-6):
+            raise InputError("profile", mu, "is not what its noise costs", "ask again")
     cost = compose(release.costs)  # a release by looks that stopped early cost less than it promises
     if not (cost <= privacy.mu * (1 + 1e-9) if looks else math.isclose(cost, privacy.mu, rel_tol=1e-9)):
         raise InputError("mu", privacy.mu, "is not that of its parts", "ask again")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dpglm.blocks import BlockShape
 from dpglm.formula import Design
 from dpglm.grid import Grid
-from dpglm.looks.profile import Profile
+from dpglm.looks.profile import LOOKS_BEFORE, Profile
 from dpglm.looks.reading import Look
 from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.looks.viewpoint import Viewpoint, symmetric
@@ -131,7 +131,8 @@ class Release:
         own = self.survey_record is not None and self.survey_record.release_id == self.id
         surveyed = (self.survey_record.mu,) if own and self.survey_record is not None else ()
         profiled = () if self.profile is None else (self.profile.mu,)
-        return (*surveyed, *profiled, *(stage.mu for stage in self.stages))
+        looked = [stage.mu for stage in self.stages]
+        return (*surveyed, *looked[:LOOKS_BEFORE], *profiled, *looked[LOOKS_BEFORE:])
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -1,6 +1,7 @@
 """The order of events: budget first, then noise; nothing is lost and nothing is said about rows when a step fails.
 
-For both methods: a release of moments is one charge; one by looks is one for its survey, then five for its looks.
+For both methods: a release of moments is one charge; one by looks is one for its survey, then six for the profile
+and its looks.
 """
 
 import os
@@ -32,7 +33,8 @@ SCHEMA = dpglm.Schema.from_dict(
 )
 
 
-CHARGES = {"moments": 1, "looks": 6}
+CHARGES = {"moments": 1, "looks": 7}
+AFTER_THE_SURVEY = ["look 1", "look 2", "profile", "look 3", "look 4", "look 5"]
 
 
 @pytest.fixture(params=METHODS)
@@ -85,9 +87,9 @@ def test_a_survey_is_charged_alone_and_all_looks_at_once(table, ledger):
     release = made(table, ledger, noise, "looks")
     before_looks = noise.seen.count(1)
     assert before_looks == len(release.survey_record.asked)
-    assert noise.seen[before_looks:] == [6] * 5 * len(release.stages)
+    assert noise.seen[before_looks:] == [7] * (5 * len(release.stages) + len(release.profile.counts))
     parts = [entry.description["part"] for entry in ledger.entries()]
-    assert parts == ["survey", *(f"look {n}" for n in range(1, 6))]
+    assert parts == ["survey", *AFTER_THE_SURVEY]
     costs = [float(entry.mu_squared_units) / 2**160 for entry in ledger.entries()]
     assert costs == pytest.approx([mu**2 for mu in release.costs], rel=1e-9)
 
@@ -135,7 +137,7 @@ def test_a_bug_in_the_rows_code_says_nothing_about_rows(method, module, name, ta
     assert "cannot handle" not in shown
     assert str(round(float(table["a"][0]), 3)) not in shown
     # A bug in a look comes after the charge: its survey is kept, and the error says so.
-    assert [entry.has_release for entry in ledger.entries()] == [True] * 6 * (module is bounded_rows)
+    assert [entry.has_release for entry in ledger.entries()] == [True] * 7 * (module is bounded_rows)
     assert ("another try spends it again" in shown) == (module is bounded_rows)
 
 
@@ -185,18 +187,23 @@ def test_an_error_at_any_draw_of_the_first_charge_leaves_it_and_keeps_nothing(me
     assert len(ledger.entries()) == 1
 
 
-@pytest.mark.parametrize("into", [1, 5, 6, 24])
-def test_an_error_while_looks_draw_keeps_what_was_bought_before_it(into, table, ledger):
-    """What is kept is a release: of the survey, and of the looks that were whole."""
+# Each look draws five times, the profile once: after the second look.
+@pytest.mark.parametrize(
+    ("into", "looks", "profiled"),
+    [(1, 0, False), (5, 0, False), (6, 1, False), (11, 2, False), (12, 2, True), (16, 2, True), (25, 4, True)],
+)
+def test_an_error_while_looks_draw_keeps_what_was_bought_before_it(into, looks, profiled, table, ledger):
+    """What is kept is a release: of the survey, and of the looks and the profile that were whole."""
     plain = Watching(ledger.path)
     made(table, None, plain, "looks")
-    spent = r"its budget is spent \(ledger entry 6, epsilon 1 of 3 in all\), and another try spends it again"
+    spent = r"its budget is spent \(ledger entry 7, epsilon 1 of 3 in all\), and another try spends it again"
     with pytest.raises(dpglm.FileError, match=rf"{spent}; `dpglm ledger export` has what was bought") as caught:
-        made(table, ledger, DiesAt(ledger.path, plain.seen.count(0) - 25 + into), "looks")
-    assert [entry.has_release for entry in ledger.entries()] == [True] * 6
+        made(table, ledger, DiesAt(ledger.path, plain.seen.count(0) - 26 + into), "looks")
+    assert [entry.has_release for entry in ledger.entries()] == [True] * 7
     kept = read_release(ledger.export())
     assert f"has what was bought, release {kept.id};" in str(caught.value)
-    assert len(kept.stages) == (into - 1) // 5
+    assert (len(kept.stages), kept.profile is not None) == (looks, profiled)
+    assert len(kept.costs) == 1 + looks + profiled
     assert kept.survey_record.survey.places
     ledger.verify(against={"kept": kept})
 
@@ -210,7 +217,7 @@ def test_a_killed_process_leaves_the_charge_and_keeps_nothing(method, last, tabl
     killed = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-500:]
     ledger.verify()
-    assert [entry.has_release for entry in ledger.entries()] == [False] * (6 if last == 30 else 1)
+    assert [entry.has_release for entry in ledger.entries()] == [False] * (7 if last == 30 else 1)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 10.0])
@@ -286,9 +293,9 @@ def test_a_survey_that_is_known_is_not_paid_for_again(table, ledger):
     first = made(table, ledger, OperatingSystemNoise(), "looks")
     again = Request("y ~ a - 1", SCHEMA, "logistic", 1.0, 1e-6, ledger, survey=first)
     second = build_release(table, again, OperatingSystemNoise())
-    assert [entry.description["part"] for entry in ledger.entries()[6:]] == [f"look {n}" for n in range(1, 6)]
+    assert [entry.description["part"] for entry in ledger.entries()[7:]] == AFTER_THE_SURVEY
     assert second.survey_record == first.survey_record
-    assert len(second.costs) == 5
+    assert len(second.costs) == 6
     assert second.privacy.mu == pytest.approx(first.privacy.mu, rel=1e-6)
     ledger.verify(against={"first": first, "second": second})
 

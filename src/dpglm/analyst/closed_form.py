@@ -8,7 +8,7 @@ A prior that is not normal is sampled in as many dimensions as there are coeffic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from dpglm.errors import InputError
 from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.gaussian import Gaussian, of_prior, of_table, together
 from dpglm.looks.population import inverse, solve
-from dpglm.looks.profile import LOOKS_BEFORE, read_profile
+from dpglm.looks.profile import LOOKS_BEFORE, add_profile
 from dpglm.looks.reading import Belief, Knowledge, add_look, sampling_covariance
 from dpglm.releases import Release
 
@@ -148,7 +148,7 @@ def _read(release: Release, belief: Belief) -> Knowledge:
     known = before_looks(release.design, release.survey_record.survey, belief)
     for stage in release.stages:
         if release.profile is not None and known.looks == LOOKS_BEFORE:
-            known = replace(known, tails=read_profile(known, release.profile))
+            known = add_profile(known, release.profile)
         known = add_look(known, stage.as_look())
     return known
 

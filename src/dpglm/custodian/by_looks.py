@@ -30,7 +30,7 @@ from dpglm.custodian.tables import Source
 from dpglm.errors import InputError, SurveyError
 from dpglm.formula import Design
 from dpglm.looks.coding import LARGEST, before_looks, default_prior, look_grid, standard_design
-from dpglm.looks.profile import LOOKS_BEFORE, Profile, profile_viewpoint, read_profile
+from dpglm.looks.profile import LOOKS_BEFORE, Profile, add_profile, profile_viewpoint
 from dpglm.looks.reading import Knowledge, add_look
 from dpglm.looks.rule import next_viewpoint
 from dpglm.looks.survey import COUNT_BITS, SurveyRecord, answer_of, surveying
@@ -79,7 +79,8 @@ def release_by_looks(
             if len(made.stages) == LOOKS_BEFORE:
                 profile = _profiled(source, seen, plan, noise, counter, coded)
                 made = replace(made, profile=profile)
-                seen = replace(seen, tails=read_profile(seen, profile))
+                account.so_far = made
+                seen = add_profile(seen, profile)
             view = on_grid(next_viewpoint(seen, plan.privacy.mu, scales.mu))
             sums = exact_sums(source, coded, partial(look_sums, design=coded, view=view), counter)
             stage = Stage("look", "fixed", scales.mu, _noisy_look(sums, view, scales, noise), view)

@@ -8,7 +8,7 @@ What they say of the tails (``tails``) decides what the bounds of later looks ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from dpglm.families.base import CLIP
 from dpglm.looks.population import Standing, inverse_root
 from dpglm.looks.reading import Knowledge
 from dpglm.looks.survey import COUNT_BITS
-from dpglm.looks.tails import Mixture, Tails, assumed_tails, measured
+from dpglm.looks.tails import Mixture, Tails, measured
 from dpglm.looks.viewpoint import Viewpoint
 
 Floats = npt.NDArray[np.float64]
@@ -66,13 +66,14 @@ def profile_viewpoint(known: Knowledge) -> Viewpoint:
     return Viewpoint(view.centre, view.whitening, typical, view.information_bound, view.spread, view.clip)
 
 
-def read_profile(known: Knowledge, profile: Profile) -> Tails:
-    """What a profile says of the tails."""
+def add_profile(known: Knowledge, profile: Profile) -> Knowledge:
+    """What is known after a profile: of the tails."""
     view, family, rows = profile.view, known.family, known.num_rows
     cells = [np.array([float(count) for count in counts]) * 2.0**-COUNT_BITS / rows for counts in profile.counts]
     noise = profile.stddev / rows
     lengths = measured(_lengths(known, view) / view.score_bound, LENGTHS, cells[0], noise)
-    return Tails(lengths, _residuals(known, view, cells[1], noise) if family.has_spread else assumed_tails().residuals)
+    residuals = _residuals(known, view, cells[1], noise) if family.has_spread else known.tails.residuals
+    return replace(known, tails=Tails(lengths, residuals))
 
 
 def _lengths(known: Knowledge, view: Viewpoint) -> Floats:
