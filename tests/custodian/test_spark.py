@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -363,6 +364,49 @@ def test_a_bug_on_an_executor_says_nothing_about_rows(
         assert "its Spark job did not finish" in refused(frame, FileError, case=case)
     assert_silent(log, before)
     assert SECRET not in capfd.readouterr().err
+
+
+def test_a_task_that_ends_after_the_failure_is_not_told_of(
+    frame: Any, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One partition fails while the other's task is slow: a pass that did not wait for it would let Spark quote it."""
+
+    def broken(folder: Path, patience: float) -> Any:
+        """The slow task ends a while after the last failure, or as soon as the pass has ended."""
+
+        def uneven(batches: Any) -> Iterator[Any]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            if context.partitionId() == 0:
+                if context.attemptNumber() == 3:
+                    (folder / "failed").touch()
+                raise ValueError(SECRET)
+            while not (folder / "failed").exists():
+                time.sleep(0.01)
+            until = time.monotonic() + patience
+            while time.monotonic() < until and not (folder / "ended").exists():
+                time.sleep(0.01)
+            yield from batches
+
+        folder.mkdir()
+        with pandas_of_any_version():
+            plain = frame.repartition(2).toDF(*(f"c{number}" for number in range(len(frame.columns))))
+            return plain.mapInArrow(uneven, plain.schema).toDF(*frame.columns)
+
+    before = log.stat().st_size
+    refused(broken(tmp_path / "awaited", patience=1.0), FileError)
+    time.sleep(1.5)
+    assert_silent(log, before)
+
+    monkeypatch.setattr(spark, "_await_tasks", lambda *_: None)
+    refused(broken(tmp_path / "not awaited", patience=30.0), FileError)
+    (tmp_path / "not awaited/ended").touch()
+    until = time.monotonic() + 30
+    while time.monotonic() < until and SECRET.encode() not in log.read_bytes()[before:]:
+        time.sleep(0.05)
+    assert SECRET.encode() in log.read_bytes()[before:]
 
 
 def test_another_version_on_the_executors_is_refused(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
