@@ -25,6 +25,7 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
+from dpglm.looks.profile import LOOKS_BEFORE, Profile, histograms
 from dpglm.looks.survey import Place, Question, Survey, SurveyRecord, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
@@ -175,6 +176,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
             "rounding": ROUNDING_RULE,
         },
         **({} if release.survey_record is None else {"survey": _survey_dict(release.survey_record)}),
+        **({} if release.profile is None else {"profile": _profile_dict(release.profile)}),
         "stages": [_stage_dict(stage) for stage in release.stages],
         "privacy_loss": {
             "privacy_unit": dataset.unit,
@@ -221,6 +223,24 @@ def _stage_dict(stage: Stage) -> dict[str, Any]:
             for block in stage.blocks
         ],
     }
+
+
+def _profile_dict(profile: Profile) -> dict[str, Any]:
+    return {
+        "mu": profile.mu,
+        "noise_stddev": profile.stddev,
+        "viewpoint": asdict(profile.view),
+        "values": [[str(count) for count in counts] for counts in profile.counts],
+    }
+
+
+def _profile(data: dict[str, Any], design: Design) -> Profile:
+    """A stated profile; it has a count for every rung of its family."""
+    counts = tuple(tuple(map(int, values)) for values in data["values"])
+    wanted = [len(rungs) for rungs in histograms(design.family)]
+    if [len(values) for values in counts] != wanted:
+        raise InputError("profile", [len(values) for values in counts], f"must have {wanted} counts", "ask again")
+    return Profile(_viewpoint(data["viewpoint"], design), counts, float(data["noise_stddev"]), float(data["mu"]))
 
 
 def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
@@ -312,6 +332,11 @@ def _from_dict(data: dict[str, Any]) -> Release:
     kinds = [stage["kind"] for stage in data["stages"]]
     if kinds != (["moments"] if record is None else ["look"] * len(kinds)):
         raise InputError("stages", kinds, "are not those of one method", "ask again")
+    # A release that an error ended has the parts that came before.
+    if ("profile" in data) and (record is None or len(kinds) < LOOKS_BEFORE):
+        raise InputError("profile", len(kinds), f"comes after {LOOKS_BEFORE} looks", "ask again")
+    if record is not None and len(kinds) > LOOKS_BEFORE and "profile" not in data:
+        raise InputError("profile", None, "is missing", "ask again")
     if record is not None:
         design = standard_design(design, record.survey_of(design))
         if grid != look_grid(design):
@@ -329,12 +354,13 @@ def _from_dict(data: dict[str, Any]) -> Release:
         ledger=None if data["ledger"] is None else LedgerFact(**data["ledger"]),
         private=data["private"],
         survey_record=record,
+        profile=_profile(data["profile"], design) if "profile" in data else None,
     )
     # The stated coding must be what the formula and the declared columns give; texts may be another version's.
     again = _to_dict(release)
     if _canonical(again["regression"]) != _canonical(regression):
         raise InputError("regression", design.formula, "its stated coding is not the formula's", "ask again")
-    for key in ("schema_version", "dataset", "survey", "stages", "ledger"):
+    for key in ("schema_version", "dataset", "survey", "profile", "stages", "ledger"):
         if key in data and _canonical(again[key]) != _canonical(data[key]):
             raise InputError(key, "(content)", "is not written as dpglm writes it", "ask again")
     _check_numbers(release)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dpglm.blocks import BlockShape
 from dpglm.formula import Design
 from dpglm.grid import Grid
+from dpglm.looks.profile import Profile
 from dpglm.looks.reading import Look
 from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.looks.viewpoint import Viewpoint, symmetric
@@ -110,6 +111,7 @@ class Release:
     ledger: LedgerFact | None
     private: bool
     survey_record: SurveyRecord | None = None
+    profile: Profile | None = None
 
     @property
     def method(self) -> str:
@@ -128,7 +130,8 @@ class Release:
         """mu of everything that this release paid for, in order."""
         own = self.survey_record is not None and self.survey_record.release_id == self.id
         surveyed = (self.survey_record.mu,) if own and self.survey_record is not None else ()
-        return (*surveyed, *(stage.mu for stage in self.stages))
+        profiled = () if self.profile is None else (self.profile.mu,)
+        return (*surveyed, *profiled, *(stage.mu for stage in self.stages))
 
     @property
     def blocks(self) -> tuple[Block, ...]:

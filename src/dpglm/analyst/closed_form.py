@@ -8,7 +8,7 @@ A prior that is not normal is sampled in as many dimensions as there are coeffic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from dpglm.errors import InputError
 from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.gaussian import Gaussian, of_prior, of_table, together
 from dpglm.looks.population import inverse, solve
+from dpglm.looks.profile import LOOKS_BEFORE, read_profile
 from dpglm.looks.reading import Belief, Knowledge, add_look, sampling_covariance
 from dpglm.releases import Release
 
@@ -39,13 +40,15 @@ class ClosedForm:
     """What the looks of all releases say, in the first release's standard units.
 
     ``likelihood`` is of the population's coefficients, without a prior; ``table`` of the table's own estimate, where
-    there is one table. ``sampling`` is the covariance that the estimate of all rows would have without noise.
+    there is one table. ``sampling`` is the covariance that the plain estimate of all rows would have without noise.
+    ``bounding`` is the part of the likelihood's covariance that stands for what bounding shifts: releases share it.
     ``surprises`` are, by look, chances of a score as far from its prediction as it was.
     """
 
     likelihood: Gaussian
     table: Gaussian | None
     sampling: Floats
+    bounding: Floats
     prior: Gaussian
     surprises: Floats
 
@@ -93,7 +96,7 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
     prior = prior_of(asked.prior, first.design.coefficient_names, scipys=True)
     belief = _belief(first, prior)
     matrix, shift = first.design.to_original_units()
-    tables, populations, errors, surprises, spreads, widths = [], [], [], [], [], []
+    tables, populations, plain, shifts, surprises, spreads, widths = [], [], [], [], [], [], []
     for members in by_dataset(releases):
         known = [
             _read(member, belief if member is first else _in_units_of(member, belief, matrix, shift))
@@ -105,17 +108,20 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
         ]
         table = together([statement for statement, _ in own])
         leading = max(range(len(members)), key=lambda n: members[n].stages[-1].mu)
-        error = own[leading][1]
-        tables.append(table)
+        error, by_bounds = own[leading][1], known[leading]
+        tables.append(table.with_error(error * (by_bounds.bounding + abs(by_bounds.loss))))
         populations.append(table.with_error(error))
-        errors.append(error)
+        plain.append(error / (1 + by_bounds.loss))
+        shifts.append(error * by_bounds.bounding)
         surprises += [chance for each in known for chance in each.surprises]
         spreads.append(known[leading].spread * members[leading].design.spread_unit)
         widths.append(float(np.std(known[leading].population.rows @ known[leading].centre)))
-    sampling = errors[0] if len(errors) == 1 else inverse(np.sum([inverse(error) for error in errors], axis=0))
+    sampling = plain[0] if len(plain) == 1 else inverse(np.sum([inverse(error) for error in plain], axis=0))
+    bounding = np.mean(shifts, axis=0)  # of sites alike, whatever their number: it does not average out
     closed = ClosedForm(
-        together(populations), tables[0] if len(tables) == 1 else None, sampling, of_prior(belief), np.array(surprises)
-    )
+        together(populations).with_error(bounding), tables[0] if len(tables) == 1 else None, sampling, bounding,
+        of_prior(belief), np.array(surprises),
+    )  # fmt: skip
     shape = (int(asked.chains), int(asked.draws or _DRAWS))
     coefficients: Any = _drawn(closed, prior, shape, first, asked.seed)
     own_posterior = closed.table_posterior
@@ -141,6 +147,8 @@ def _read(release: Release, belief: Belief) -> Knowledge:
     assert release.survey_record is not None
     known = before_looks(release.design, release.survey_record.survey, belief)
     for stage in release.stages:
+        if release.profile is not None and known.looks == LOOKS_BEFORE:
+            known = replace(known, tails=read_profile(known, release.profile))
         known = add_look(known, stage.as_look())
     return known
 

@@ -130,7 +130,8 @@ def _is_whole(closed: ClosedForm, count: int) -> bool:
     """Whether a closed form can be used: right sizes, finite numbers, and covariances that exist."""
     statements = [each for each in (closed.likelihood, closed.prior, closed.table) if each is not None]
     arrays = [(each.precision, (count, count)) for each in statements] + [(each.shift, (count,)) for each in statements]
-    arrays += [(closed.sampling, (count, count)), (closed.surprises, closed.surprises.shape[:1])]
+    arrays += [(each, (count, count)) for each in (closed.sampling, closed.bounding)]
+    arrays += [(closed.surprises, closed.surprises.shape[:1])]
     if not all(each.shape == shape and each.dtype == np.float64 and np.isfinite(each).all() for each, shape in arrays):
         return False
     try:
@@ -147,7 +148,7 @@ def _links(fit: Fit) -> set[str]:
 
 
 def _closed_arrays(closed: ClosedForm) -> dict[str, Any]:
-    arrays: dict[str, Any] = {"sampling": closed.sampling, "surprises": closed.surprises}
+    arrays: dict[str, Any] = {name: getattr(closed, name) for name in ("sampling", "bounding", "surprises")}
     for name in _STATEMENTS:
         statement = getattr(closed, name)
         if statement is not None:
@@ -164,7 +165,8 @@ def _closed_from(arrays: dict[str, Any]) -> ClosedForm | None:
         if f"{name}_precision" in arrays
     }
     return ClosedForm(
-        found["likelihood"], found.get("table"), arrays["sampling"], found["prior"], arrays["surprises"]
+        found["likelihood"], found.get("table"), arrays["sampling"], arrays["bounding"], found["prior"],
+        arrays["surprises"],
     )  # fmt: skip
 
 

@@ -78,26 +78,34 @@ def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
 def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array]:
     """The integer vectors (dimension, rows) of score and information."""
-    x = rows.x * 2.0**-ROW_BITS  # exact: a power of two
-    if design.intercept:
-        x = np.concatenate([np.ones((1, rows.num_rows)), x])
-    dimension, family = view.dimension, design.family
-    u = np.array(view.centre) @ x
-    z = view.whitening_matrix @ x[:dimension]
-    table = view.residual_table(family, design.response_range)
+    u, z, squared = whitened(rows, design, view)
+    table = view.residual_table(design.family, design.response_range)
     mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
-    y = family.values(rows.y * float(rows.grid.unit(1, 0)), view.spread)
+    y = outcomes(rows, design, view)
     residual = np.minimum(np.maximum(y, low), high) - mean
-    squared = np.zeros(rows.num_rows)
-    for coordinate in z:
-        squared += coordinate * coordinate
     # kappa; a row at the origin is not bounded by anything and contributes nothing.
-    squared = np.maximum(squared, 1e-300)
     kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
     shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
     score = np.rint(z * (kappa * residual * (view.longest / view.score_bound)))
     information = np.rint(z * (np.sqrt(shorter * weight) * (view.longest / math.sqrt(view.information_bound))))
     return _held(score), _held(information)
+
+
+def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array]:
+    """Linear predictor, whitened row (dimension, rows) and its squared length."""
+    x = rows.x * 2.0**-ROW_BITS  # exact: a power of two
+    if design.intercept:
+        x = np.concatenate([np.ones((1, rows.num_rows)), x])
+    z = view.whitening_matrix @ x[: view.dimension]
+    squared = np.zeros(rows.num_rows)
+    for coordinate in z:
+        squared += coordinate * coordinate
+    return np.array(view.centre) @ x, z, np.maximum(squared, 1e-300)
+
+
+def outcomes(rows: FixedPointRows, design: Design, view: Viewpoint) -> Array:
+    """Outcomes in the units of the residual table."""
+    return design.family.values(rows.y * float(rows.grid.unit(1, 0)), view.spread)
 
 
 def _held(vectors: Array) -> Array:

@@ -5,7 +5,8 @@ lead to; what is asked next depends on noisy answers and public facts alone (doc
 
 Order of events: one pass counts rows exactly, in memory; the survey is charged, and its questions are answered with
 noise, one after the other. Where it says that a column cannot be used, that is all that is spent. Then all looks are
-charged, and each is one pass from where the noisy ones before it point.
+charged, with the profile between the second and the third, and each is one pass from where the noisy ones before it
+point.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from dpglm.custodian.look_plan import LookNoise, LookPlan, plan_looks
 from dpglm.custodian.mechanism import monomial_stddevs
 from dpglm.custodian.noise import NoiseSource, add_noise
 from dpglm.custodian.passes import Counter, Progress, check_rows, exact_sums
+from dpglm.custodian.profile_counts import profile_counts
 from dpglm.custodian.sums import BlockSums
 from dpglm.custodian.survey_counts import TableCounts, table_counts
 from dpglm.custodian.tables import Source
 from dpglm.errors import InputError, SurveyError
 from dpglm.formula import Design
 from dpglm.looks.coding import LARGEST, before_looks, default_prior, look_grid, standard_design
-from dpglm.looks.reading import add_look
+from dpglm.looks.profile import LOOKS_BEFORE, Profile, profile_viewpoint, read_profile
+from dpglm.looks.reading import Knowledge, add_look
 from dpglm.looks.rule import next_viewpoint
 from dpglm.looks.survey import COUNT_BITS, SurveyRecord, answer_of, surveying
 from dpglm.looks.viewpoint import Viewpoint
@@ -48,12 +51,12 @@ def release_by_looks(
     """A release by looks of a design that is coded by declared bounds; ``earlier`` is a release with a survey."""
     known = None if earlier is None else _survey_of(earlier, design)
     plan = plan_looks(design, epsilon, delta, survey_is_known=known is not None)
-    account.check_affordable([*([plan.survey_mu] if known is None else []), *(look.mu for look in plan.looks)])
+    account.check_affordable([*([plan.survey_mu] if known is None else []), *_parts(plan).values()])
     source = open_source()
     check_rows(source.num_rows, design)
     # From here on rows are read; only their number, which is public, may lead to an error.
     source = source.repeatable()
-    passes = len(plan.looks) + (known is None)
+    passes = len(plan.looks) + 1 + (known is None)
     counter = Counter(progress, design.schema.dataset.rows * passes)
     if known is None:
         counts = exact_sums(source, design, partial(table_counts, design=design), counter)
@@ -65,7 +68,7 @@ def release_by_looks(
         record = known
     coded = standard_design(design, record.survey_of(design))
     with account.after_the_charge():  # of the survey, if another release took what was left since
-        account.spend([look.mu for look in plan.looks], plan.privacy, [f"look {n + 1}" for n in range(len(plan.looks))])
+        account.spend(list(_parts(plan).values()), plan.privacy, list(_parts(plan)))
         radius = LARGEST * math.sqrt(coded.dimension)
         made = Release(
             *account.stamp(), coded, radius, look_grid(coded), (), plan.privacy, account.fact, noise.private, record
@@ -73,6 +76,10 @@ def release_by_looks(
         account.so_far = made
         seen = before_looks(coded, record.survey, default_prior(coded, record.survey))
         for scales in plan.looks:
+            if len(made.stages) == LOOKS_BEFORE:
+                profile = _profiled(source, seen, plan, noise, counter, coded)
+                made = replace(made, profile=profile)
+                seen = replace(seen, tails=read_profile(seen, profile))
             view = on_grid(next_viewpoint(seen, plan.privacy.mu, scales.mu))
             sums = exact_sums(source, coded, partial(look_sums, design=coded, view=view), counter)
             stage = Stage("look", "fixed", scales.mu, _noisy_look(sums, view, scales, noise), view)
@@ -82,6 +89,28 @@ def release_by_looks(
                 seen = add_look(seen, stage.as_look())
     account.keep(made)
     return made
+
+
+def _parts(plan: LookPlan) -> dict[str, float]:
+    """mu of what follows the survey, by name, in the order in which its noise is drawn."""
+    parts = {f"look {number}": look.mu for number, look in enumerate(plan.looks, 1)}
+    names = list(parts)
+    parts["profile"] = plan.profile_mu
+    return {name: parts[name] for name in (*names[:LOOKS_BEFORE], "profile", *names[LOOKS_BEFORE:])}
+
+
+def _profiled(
+    source: Source, seen: Knowledge, plan: LookPlan, noise: NoiseSource, counter: Counter, coded: Design
+) -> Profile:
+    """The profile of the table from what is known after the looks before it."""
+    view = on_grid(profile_viewpoint(seen))
+    counts = exact_sums(source, coded, partial(profile_counts, design=coded, view=view), counter)
+    scale = plan.profile_stddev * 2.0**COUNT_BITS
+    noisy = tuple(
+        add_noise([count * 2**COUNT_BITS for count in cells.tolist()], [scale] * len(cells), noise)
+        for cells in counts.cells
+    )
+    return Profile(view, noisy, plan.profile_stddev, plan.profile_mu)
 
 
 def _survey_of(earlier: object, design: Design) -> SurveyRecord:

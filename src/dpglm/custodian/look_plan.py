@@ -1,4 +1,4 @@
-"""How a budget is divided between the survey and the looks, and their noise: all of it public, before a row is read."""
+"""How a budget is divided between survey, profile and looks, and their noise: public, before a row is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dpglm.custodian.noise import LARGEST_GRID_NOISE
 from dpglm.custodian.sensitivity import look_squared_mu
 from dpglm.errors import InputError
 from dpglm.formula import Design
-from dpglm.looks.rule import SHARES, information_share
+from dpglm.looks.profile import histograms, squared_change
+from dpglm.looks.rule import PROFILE_SHARE, SHARES, information_share
 from dpglm.looks.survey import COUNT_BITS, most_answers, units_of
 from dpglm.looks.viewpoint import VECTOR_BITS
 from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, compose, mu_of
@@ -36,19 +37,22 @@ class LookNoise:
 
 @dataclass(frozen=True)
 class LookPlan:
-    """One release by looks: the noise of its survey's plain counts in rows, of its looks, and what it guarantees.
+    """One release by looks: the noise of its survey's plain counts in rows, of its profile's, of its looks, and what it
+    guarantees.
 
     ``survey_mu`` is zero where an earlier survey is used again.
     """
 
     survey_mu: float
     survey_stddev: float
+    profile_mu: float
+    profile_stddev: float
     looks: tuple[LookNoise, ...]
     privacy: Privacy
 
 
 def plan_looks(design: Design, epsilon: object, delta: object, survey_is_known: bool = False) -> LookPlan:
-    """Divide (epsilon, delta) between survey and looks. Reads no rows."""
+    """Divide (epsilon, delta) between survey, profile and looks. Reads no rows."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     mu, rows, dimension = mu_of(epsilon, delta), design.schema.dataset.rows, len(design.coefficient_names)
     units = units_of(design)
@@ -56,9 +60,12 @@ def plan_looks(design: Design, epsilon: object, delta: object, survey_is_known: 
     share = 0.0 if survey_is_known else share
     survey_mu = mu * math.sqrt(share)
     stddev = math.sqrt(units) / survey_mu * (1 + 1e-9) if share else 0.0
+    change = squared_change(design.family)
+    profile_mu = mu * math.sqrt(PROFILE_SHARE)
+    profile_stddev = math.sqrt(change) / profile_mu * (1 + 1e-9)
     looks = tuple(
         look_noise(
-            mu * math.sqrt(part * (1 - share) * _MARGIN),
+            mu * math.sqrt(part * (1 - share - PROFILE_SHARE) * _MARGIN),
             dimension,
             information_share(rows, dimension, position == len(SHARES) - 1),
         )
@@ -66,19 +73,23 @@ def plan_looks(design: Design, epsilon: object, delta: object, survey_is_known: 
     )
     coordinates = dimension + dimension * (dimension + 1)
     parts = [(noise.mu, min(noise.grid_stddevs), coordinates) for noise in looks]
+    parts.append((profile_mu, profile_stddev * 2.0**COUNT_BITS, sum(map(len, histograms(design.family)))))
     if share:
         parts += [
             (math.sqrt(each) / stddev, stddev * 2.0**COUNT_BITS / math.sqrt(each), size)
             for each, size in most_answers(design)
         ]
-    scales = [scale for noise in looks for scale in noise.grid_stddevs] + [stddev * 2.0**COUNT_BITS] * bool(share)
+    scales = [scale for noise in looks for scale in noise.grid_stddevs]
+    scales += [profile_stddev * 2.0**COUNT_BITS] + [stddev * 2.0**COUNT_BITS] * bool(share)
     if max(scales) > LARGEST_GRID_NOISE:
         rule = "is so small that the noise does not fit the sampler"
         raise InputError("epsilon", epsilon, rule, "use a larger epsilon")
     if min(part[1] for part in parts) < SMALLEST_GRID_NOISE:
         raise InputError("epsilon", epsilon, "is so large that the noise is finer than the grid", "use a smaller one")
-    total = compose([survey_mu, *(noise.mu for noise in looks)])
-    return LookPlan(survey_mu, stddev, looks, Privacy.certified(epsilon, delta, total, parts))
+    total = compose([survey_mu, profile_mu, *(noise.mu for noise in looks)])
+    return LookPlan(
+        survey_mu, stddev, profile_mu, profile_stddev, looks, Privacy.certified(epsilon, delta, total, parts)
+    )
 
 
 def look_noise(mu: float, dimension: int, share: float) -> LookNoise:

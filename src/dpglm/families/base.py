@@ -19,22 +19,15 @@ from dpglm.families.residuals import ResidualTable
 
 Floats = npt.NDArray[np.float64]
 
+_GOLDEN = (np.sqrt(5.0) - 1) / 2
 CLIP = 4.0  # residual standard deviations that an outcome without natural bounds may have, at a leverage of 4
 
 
 @dataclass(frozen=True)
 class LookRule:
-    """Constants of the rule that bounds a look (docs/method.md, section 5; how they were chosen: docs/tried.md).
+    """Constants of a look that differ by family (docs/method.md, sections 5 and 7; how chosen: docs/tried.md)."""
 
-    The bound of a row's squared score, in those of an average row of extreme residual, is growth * r^power, r for the
-    table's size relative to its noise; below r = large_noise so many times the power; never less than the least.
-    """
-
-    least_leverage: float
-    growth: float
-    power: float
-    large_noise: float
-    times_the_power: float
+    misfit: float  # rho: mean over root mean square of what bounding takes, where the regression is only roughly right
     least_information_leverage: float
     discrepancy: float  # of the coefficients' size: how far the first look's reading may be off
     weak_look: float  # signal of the first look, relative to one a coefficient, where its variance is doubled
@@ -97,6 +90,17 @@ class Family:
     def clipped_variance(self, table: ResidualTable, spread: float, clip: float, u: Floats) -> Floats:
         """Variance of the clipped outcome at u, in the units of the residual."""
 
+    def typical_residuals(self, u: Floats, spread: float) -> Floats:
+        """How far outcomes at u lie on a side where a look clips, in standard deviations: one an entry, not random.
+
+        Only families that have a spread are asked.
+        """
+        raise NotImplementedError
+
+    def beyond(self, residual: Floats) -> Floats:
+        """How far residuals lie on a side where a look clips."""
+        return np.abs(residual)
+
     def values(self, y: Floats, spread: float) -> Floats:
         """Outcomes in the units of the residual table."""
         return y
@@ -108,6 +112,11 @@ class Family:
     @abstractmethod
     def inverse_link(self, u: Floats) -> Floats:
         """Expected outcome of a linear predictor under the family's link, in 0 and 1 for two levels."""
+
+
+def even_ranks(number: int) -> Floats:
+    """Numbers between 0 and 1, evenly spread however one cuts the list."""
+    return np.asarray((np.arange(number) * _GOLDEN + 0.5) % 1.0)
 
 
 def shapes(*pairs: tuple[int, int]) -> tuple[BlockShape, ...]:

@@ -7,12 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpglm.families.base import Family, Floats, LookRule, shapes
+from dpglm.families.base import Family, Floats, LookRule, even_ranks, shapes
 from dpglm.families.residuals import POINTS, ResidualTable
 
 _SMALLEST_MEAN = 1e-3
 _PAST_THE_TABLE = 3.0  # of a log mean, where a move leaves the table
 _NEARLY_POISSON = 1e-6
+_LARGEST_LOG_MEAN = 12.0
 
 
 class Counts(Family):
@@ -32,8 +33,7 @@ class Counts(Family):
     rare_events = "events were counted"
     moments_discrepancy, moments_surplus = 0.27, "a factor of three"
     look_rule = LookRule(
-        least_leverage=0.7, growth=5.8, power=0.2, large_noise=0.1, times_the_power=2.0,
-        least_information_leverage=3.5, discrepancy=1.0, weak_look=0.9, square_tolerance=0.7,
+        misfit=0.02, least_information_leverage=3.5, discrepancy=1.0, weak_look=0.9, square_tolerance=0.7,
     )  # fmt: skip
     curved = True
     has_spread = True
@@ -62,6 +62,18 @@ class Counts(Family):
         below = shape * (shape + 1) * spread**2 * gammainc(shape + 2, cap / spread)
         beyond = cap**2 * gammaincc(shape, cap / spread)
         return np.asarray(np.maximum(below + beyond - mean**2, 0.02 * mu))
+
+    def typical_residuals(self, u: Floats, spread: float) -> Floats:
+        """Of a gamma distribution with the mean and variance of a count, above the mean."""
+        from scipy.special import gammaincinv
+
+        mu = np.exp(np.clip(u, math.log(_SMALLEST_MEAN), _LARGEST_LOG_MEAN))
+        drawn = spread * gammaincinv(mu / spread, even_ranks(len(mu)))
+        return np.asarray(np.maximum((drawn - mu) / np.sqrt(spread * mu), 0.0))
+
+    def beyond(self, residual: Floats) -> Floats:
+        """Above the mean: counts are clipped nowhere else."""
+        return np.maximum(residual, 0.0)
 
     def dispersion(self, spread: float) -> float:
         """The variance over the mean."""

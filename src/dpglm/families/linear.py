@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpglm.families.base import Family, Floats, LookRule, shapes
+from dpglm.families.base import Family, Floats, LookRule, even_ranks, shapes
 from dpglm.families.residuals import POINTS, ResidualTable
 
 _REACH = 9.0  # standard deviations beyond which a tail is nothing
@@ -31,8 +31,7 @@ class Linear(Family):
     rare_events = None
     moments_discrepancy, moments_surplus = 0.05, "a fifth"
     look_rule = LookRule(
-        least_leverage=0.8, growth=4.2, power=0.125, large_noise=0.1, times_the_power=2.0,
-        least_information_leverage=3.5, discrepancy=0.3, weak_look=2.0, square_tolerance=0.3,
+        misfit=0.04, least_information_leverage=3.5, discrepancy=0.3, weak_look=2.0, square_tolerance=0.3,
     )  # fmt: skip
     curved = False
     has_spread = True
@@ -56,6 +55,12 @@ class Linear(Family):
         beyond = math.erfc(clip / math.sqrt(2))
         density = math.exp(-clip * clip / 2) / math.sqrt(2 * math.pi)
         return np.full(np.shape(u), (1 - beyond - 2 * clip * density + clip * clip * beyond) / spread)
+
+    def typical_residuals(self, u: Floats, spread: float) -> Floats:
+        """Of a normal distribution, both sides as one."""
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(0.5 + even_ranks(len(u)) / 2))
 
     def values(self, y: Floats, spread: float) -> Floats:
         """Outcomes over the residual variance."""

@@ -73,4 +73,4 @@ def of_table(known: Knowledge) -> Gaussian:
 
 def of_population(known: Knowledge) -> Gaussian:
     """What looks say of the population's coefficients, without a prior."""
-    return of_table(known).with_error(sampling_covariance(known))
+    return of_table(known).with_error(sampling_covariance(known) * (1 + known.bounding))

@@ -108,19 +108,21 @@ class Standing:
         squared = np.maximum(np.einsum("ij,ij->j", columns, columns), 1e-300)
         kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
         shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
-        return Seen(self, columns.T, free, kappa, shorter)
+        return Seen(self, columns.T, free, squared, kappa, shorter)
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
     """What a look sees of a population: one expectation a property, by row, in the look's whitened coordinates.
 
-    ``bounded`` is of lambda w z z', what its information adds up to. ``free`` is of w z z', without bounds.
+    ``bounded`` is of lambda w z z', what its information adds up to. ``free`` is of w z z', without bounds. ``squared``
+    are the squared lengths of z.
     """
 
     standing: Standing
     z: Floats
     free: Floats
+    squared: Floats
     kappa: Floats
     shorter: Floats
 

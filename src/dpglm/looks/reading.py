@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from dpglm.families import Family
 from dpglm.families.base import CLIP
+from dpglm.looks.error import predicted_error
 from dpglm.looks.population import (
     Population,
     Seen,
@@ -32,13 +33,17 @@ from dpglm.looks.population import (
     root_mean_square,
     transport,
 )
+from dpglm.looks.tails import Tails, assumed_tails
 from dpglm.looks.viewpoint import Viewpoint
 
 Floats = npt.NDArray[np.float64]
 
 # Constants of the method; docs/looks.md says what each is for and how it was chosen.
-FIRST_TOLERANCE, LATER_TOLERANCE = 0.3, 0.15  # relative error of the predicted information: at first, after a look
-CURVATURE = 1.0  # allowance for what is left of second-order terms, in typical ones
+# Relative error of the predicted information, as guessed before it is seen: at first, and after a look; how far off the
+# guess may be, as the deviation of its logarithm, and the tolerances that are weighed, in guesses.
+FIRST_TOLERANCE, LATER_TOLERANCE = 0.15, 0.075
+_GUESS, _TOLERANCES = 0.7, np.geomspace(0.2, 6.0, 25)
+CURVATURE = 0.5  # allowance for what is left of second-order terms, in typical ones
 SPREAD_TOLERANCE = 0.7  # relative error of the spread, as the looks before give it
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 _LEAST_INFORMATION = 0.1  # of an average direction; less where it is known to be less
@@ -80,6 +85,17 @@ class Last(NamedTuple):
     slope: Floats
 
 
+class Taken(NamedTuple):
+    """What a look's bounds do to the estimate, in sampling variances: its shift, and efficiency that is lost.
+
+    ``weight`` is the look's, by precision.
+    """
+
+    weight: float
+    shift: float
+    loss: float
+
+
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """What is known after some looks, standard units.
@@ -87,7 +103,8 @@ class Knowledge:
     ``precision`` and ``shift`` are of t by the looks alone; ``centre`` and ``covariance`` with the prior. The first
     look enters with a discrepancy, because its reading may be off. ``information`` is of one row at the centre.
     ``last`` is the last look, for what it says of t's sampling error. ``surprises`` has one number a look but the
-    first two: the chance of a score as far from what the looks before predicted.
+    first two: the chance of a score as far from what the looks before predicted. ``tails`` are of the table, and
+    ``taken`` is what bounding takes, by look.
     """
 
     family: Family
@@ -108,6 +125,20 @@ class Knowledge:
     last: Last | None = None
     looks: int = 0
     surprises: tuple[float, ...] = ()
+    tails: Tails = field(default_factory=assumed_tails)
+    taken: tuple[Taken, ...] = ()
+
+    @property
+    def bounding(self) -> float:
+        """Variance, in sampling variances, that bounding adds to the error: one shift, whatever look it came from."""
+        weights, shifts, _ = (np.array(each) for each in zip(*self.taken, strict=True))
+        return float((weights @ np.sqrt(shifts) / weights.sum()) ** 2)
+
+    @property
+    def loss(self) -> float:
+        """Sampling variance of what looks estimate, over the plain estimate's, less one: by the family."""
+        weights, _, losses = (np.array(each) for each in zip(*self.taken, strict=True))
+        return float(weights @ losses / weights.sum())
 
     @property
     def dispersion(self) -> float:
@@ -167,6 +198,7 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
         precision, shift = _doubted(known, precision, shift, mean, look.mu)
     if known.precision is not None and known.shift is not None:
         precision, shift = known.precision + precision, known.shift + shift
+    taken = _taken(known, standing, information, inverse(information * rows), precision)
     spread = _spread(known, look, now)
     table = known.family.residual_table(spread, CLIP, known.response_range)
     here_table = known.family.residual_table(known.spread, CLIP, known.response_range)
@@ -181,11 +213,12 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
         population=population,
         spread=spread,
         mean_weight=float(np.mean(there)),
-        tolerance=math.hypot(LATER_TOLERANCE, error / rows),
+        tolerance=math.hypot(LATER_TOLERANCE, error / rows / 2),
         precision=precision,
         shift=shift,
         last=Last(look, now, slope),
         looks=known.looks + 1,
+        taken=(*known.taken, taken),
         surprises=(*known.surprises, *([_surprise(known, look, slope @ unwhitening.T)] if known.looks > 1 else [])),
     )
 
@@ -194,11 +227,31 @@ def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, 
     """Entry by entry, the noisy information averaged with its prediction by precision, kept positive; its error."""
     rows, size = known.num_rows, len(known.centre)
     predicted = rows * expected.bounded
-    prior = (known.tolerance * rows) ** 2 * _ones(size, 4.0)  # a diagonal varies twice
+    apart = look.information - predicted
+    tolerance = rows * _tolerance(known.tolerance, apart / rows, look.information_noise / rows)
+    prior = tolerance**2 * _ones(size, 4.0)  # a diagonal varies twice
     noise = look.information_noise**2 / 2 * _ones(size, 2.0)
-    mean = predicted + prior / (prior + noise) * (look.information - predicted)
+    mean = predicted + prior / (prior + noise) * apart
     error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
     return positive(mean, min(_LEAST_INFORMATION * rows, error)), error
+
+
+def _tolerance(guess: float, apart: Floats, noise: float) -> float:
+    """How far predictions of entries off the diagonal are off, from how far they are from what was seen."""
+    entries = apart[np.triu_indices(len(apart), 1)]
+    variances = (guess * _TOLERANCES) ** 2
+    seen = variances + noise**2 / 2
+    logs = -0.5 * (len(entries) * np.log(seen) + float(entries @ entries) / seen)
+    logs -= 0.5 * (np.log(_TOLERANCES) / _GUESS) ** 2
+    weight = np.exp(logs - logs.max())
+    return math.sqrt(float(weight @ variances / weight.sum()))
+
+
+def _taken(known: Knowledge, standing: Standing, information: Floats, sampling: Floats, precision: Floats) -> Taken:
+    """What a look's bounds do to the estimate."""
+    bound = np.array([standing.view.score_bound])
+    error = predicted_error(standing, information, known.num_rows, known.tails, bound, 0.0)
+    return Taken(float(np.vdot(sampling, precision)), float(error.shift[0]), float(error.loss[0]))
 
 
 @lru_cache(maxsize=16)

@@ -1,31 +1,36 @@
 """Which look comes next: shares of the budget, and the bounds of a look. Public numbers only.
 
-A larger bound means more noise, a smaller one changes what is estimated where the regression is only roughly right: the
-bound grows with the signal N mu^2 / D so that both errors shrink (docs/looks.md).
+A larger bound means more noise, a smaller one changes what is estimated where the regression is only roughly right:
+bound and clip are those of the least predicted error (``error``; docs/method.md, section 5).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dpglm.families.base import CLIP
-from dpglm.looks.population import inverse_root
+from dpglm.looks.error import predicted_error
+from dpglm.looks.population import Standing, inverse_root
 from dpglm.looks.reading import Knowledge
 from dpglm.looks.viewpoint import Viewpoint
 
-# Shares of the looks in what the survey leaves. They add up to a little less than one, so that costs that a ledger
-# rounds up still fit its cap.
+# Shares of the looks in what survey and profile leave. They add up to a little less than one, so that costs that a
+# ledger rounds up still fit its cap.
 SHARES = (0.10, 0.12, 0.14, 0.20, 0.44 - 1e-9)
+PROFILE_SHARE = 0.02  # of mu^2
 # Of a look's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last look.
 _MOST_INFORMATION = {False: 0.2, True: 0.1}
 _INFORMATION = {False: 2.8, True: 1.4}
 _LEAST_INFORMATION = 0.02
 _INFORMATION_LEVERAGE = 10.0  # bound of a row's information, in that of an average row, at a signal of 360
 _TYPICAL_SIGNAL = 360.0
-_TYPICAL_ROWS = 40_000
 _EIGENVALUE_FLOOR = 1e-3
+_BOUNDS = np.geomspace(0.8, 60.0, 45)  # of a score, in the root mean square of a row's without bounds
+_CLIPS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)  # standard deviations
+_EARLY_LOOKS = 2  # bounded for themselves; later ones for all looks together
 
 
 def information_share(rows: int, dimension: int, last: bool) -> float:
@@ -40,31 +45,29 @@ def information_share(rows: int, dimension: int, last: bool) -> float:
 
 def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
     """Centre, whitening and bounds of the next look, which may cost ``mu`` of a release's ``total_mu``."""
-    family, rule = known.family, known.family.look_rule
     size, rows = len(known.centre), known.num_rows
-    dispersion = family.dispersion(known.spread)
-    signal = rows * total_mu**2 / size
-    # Squared residual range over its weight: what a row of average leverage may contribute.
-    clipped = family.has_spread
-    per_row = CLIP**2 * dispersion if clipped else 1 / known.mean_weight
-    noise = 4 * size * per_row / dispersion / (mu * mu * rows)
-    relative = rows / _TYPICAL_ROWS / noise
-    if relative < rule.large_noise:
-        relative = rule.large_noise * (relative / rule.large_noise) ** rule.times_the_power
-    leverage = max(rule.least_leverage, rule.growth * relative**rule.power)
-    clip = CLIP * math.sqrt(leverage / 4)
-    if clipped:
-        per_row = clip**2 * dispersion
-    relative_signal = signal / _TYPICAL_SIGNAL
-    power = 0.5 if relative_signal < 1 else 0.25
-    information_leverage = max(_INFORMATION_LEVERAGE * relative_signal**power, rule.least_information_leverage)
-    whitening = inverse_root(known.information, _EIGENVALUE_FLOOR)
-    offset = () if known.offset_slope is None else (known.offset_slope,)
-    return Viewpoint(
-        centre=(*map(float, known.centre), *offset),
-        whitening=tuple(tuple(map(float, row)) for row in np.asarray(whitening)),
-        score_bound=math.sqrt(leverage * size * per_row),
-        information_bound=size * information_leverage,
+    signal = rows * total_mu**2 / size / _TYPICAL_SIGNAL
+    leverage = _INFORMATION_LEVERAGE * signal ** (0.5 if signal < 1 else 0.25)
+    view = Viewpoint(
+        centre=tuple(map(float, known.with_offset(known.centre))),
+        whitening=tuple(tuple(map(float, row)) for row in inverse_root(known.information, _EIGENVALUE_FLOOR)),
+        score_bound=1.0,
+        information_bound=size * max(leverage, known.family.look_rule.least_information_leverage),
         spread=known.spread,
-        clip=clip,
+        clip=CLIP,
     )
+    return _bounded(known, view, mu if known.looks < _EARLY_LOOKS else total_mu)
+
+
+def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
+    """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
+    noise = 2 / mu  # opposite scores are the worst pair; the information's share is left out
+    bounds = math.sqrt(view.dimension * known.dispersion) * _BOUNDS
+    least, best = math.inf, view
+    for clip in _CLIPS if known.family.has_spread else (CLIP,):
+        clipped = replace(view, clip=clip)
+        standing = Standing(known.population, clipped, known.family, known.response_range)
+        total = predicted_error(standing, known.information, known.num_rows, known.tails, bounds, noise).total
+        if total.min() < least:
+            least, best = float(total.min()), replace(clipped, score_bound=float(bounds[int(total.argmin())]))
+    return best

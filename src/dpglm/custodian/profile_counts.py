@@ -1,0 +1,47 @@
+"""Record batches -> exact counts of rows by how far they reach: everything that a profile asks of a table, in one pass.
+
+Guarantee: one row adds one to one cell of each histogram, or to none of its cells beyond the first rung; so replacing a
+row changes at most two counts of a histogram, each by one. Counts are exact integers, the same for every batch, order
+and engine.
+
+Edge cases: a length or residual that is not a number lies in no cell beyond the first rung.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.custodian.bounded_rows import outcomes, standard_rows, whitened
+from dpglm.custodian.survey_counts import TableCounts
+from dpglm.formula import Design
+from dpglm.looks.profile import histograms
+from dpglm.looks.viewpoint import Viewpoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = npt.NDArray[np.float64]
+
+
+@np.errstate(all="ignore")  # a warning would say that some row overflows
+def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> TableCounts:
+    """Rows of a batch beyond each rung and not beyond the next, by histogram."""
+    rows, family = standard_rows(batch, design), design.family
+    u, _, squared = whitened(rows, design, view)
+    table = view.residual_table(family, design.response_range)
+    mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
+    reaches = [largest * np.sqrt(squared) / view.score_bound]
+    if family.has_spread:
+        stddev = np.sqrt(family.dispersion(view.spread) * weight)
+        reaches.append(family.beyond((outcomes(rows, design, view) - mean) / stddev))
+    cells = tuple(_cells(reach, rungs) for reach, rungs in zip(reaches, histograms(family), strict=True))
+    return TableCounts(cells, np.zeros(0, dtype=np.int64), batch.num_rows)
+
+
+def _cells(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:
+    """Rows by the last rung that they are beyond, the first rung's first."""
+    cell = np.searchsorted(rungs, np.nan_to_num(reach, nan=0.0, posinf=np.inf), side="left")
+    return np.bincount(cell, minlength=len(rungs) + 1)[1:].astype(np.int64)

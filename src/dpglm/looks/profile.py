@@ -1,0 +1,86 @@
+"""The profile: one more pass, between the second look and the third, that counts rows by how far they reach.
+
+A row falls into one cell of a histogram of lengths (how long its longest score could be, in those of a typical row),
+and, where outcomes have no natural bounds, into one cell of a histogram of residuals (in their standard deviations).
+Released are noisy counts of the cells beyond the first rung; a replaced row moves two counts of each histogram by one.
+What they say of the tails (``tails``) decides what the bounds of later looks take, and what that may cost (``error``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpglm.families import Family
+from dpglm.families.base import CLIP
+from dpglm.looks.population import Standing, inverse_root
+from dpglm.looks.reading import Knowledge
+from dpglm.looks.survey import COUNT_BITS
+from dpglm.looks.tails import Mixture, Tails, assumed_tails, measured
+from dpglm.looks.viewpoint import Viewpoint
+
+Floats = npt.NDArray[np.float64]
+
+LOOKS_BEFORE = 2
+LENGTHS = np.array([1.25, 1.5, 2.0, 2.5, 3.5, 5.0, 8.0, 14.0, 30.0, 100.0])  # typical lengths
+RESIDUALS = np.array([1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0])  # standard deviations
+_EIGENVALUE_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A released profile: noisy counts of rows by cell, in steps of 2^-COUNT_BITS rows, one list a histogram.
+
+    ``view`` is from where rows were measured: its ``score_bound`` is a typical length. ``stddev`` is the noise of a
+    count in rows, ``mu`` what it cost.
+    """
+
+    view: Viewpoint
+    counts: tuple[tuple[int, ...], ...]
+    stddev: float
+    mu: float
+
+
+def histograms(family: Family) -> tuple[Floats, ...]:
+    """The rungs of each histogram; cell j of a histogram lies beyond its rung j."""
+    return (LENGTHS, RESIDUALS) if family.has_spread else (LENGTHS,)
+
+
+def squared_change(family: Family) -> int:
+    """What a replaced row can do to all counts together: it leaves one cell of each histogram for another."""
+    return 2 * len(histograms(family))
+
+
+def profile_viewpoint(known: Knowledge) -> Viewpoint:
+    """From where rows are measured: from what is known of t, in units of a typical length."""
+    size = len(known.centre)
+    whitening = inverse_root(known.information, _EIGENVALUE_FLOOR)
+    view = Viewpoint(
+        tuple(map(float, known.with_offset(known.centre))), tuple(tuple(map(float, row)) for row in whitening),
+        1.0, float(size), known.spread, CLIP,
+    )  # fmt: skip
+    lengths = _lengths(known, view)
+    typical = float(f"{np.sqrt(np.mean(lengths**2)):.6g}")
+    return Viewpoint(view.centre, view.whitening, typical, view.information_bound, view.spread, view.clip)
+
+
+def read_profile(known: Knowledge, profile: Profile) -> Tails:
+    """What a profile says of the tails."""
+    view, family, rows = profile.view, known.family, known.num_rows
+    cells = [np.array([float(count) for count in counts]) * 2.0**-COUNT_BITS / rows for counts in profile.counts]
+    noise = profile.stddev / rows
+    lengths = measured(_lengths(known, view) / view.score_bound, LENGTHS, cells[0], noise)
+    return Tails(lengths, _residuals(known, view, cells[1], noise) if family.has_spread else assumed_tails().residuals)
+
+
+def _lengths(known: Knowledge, view: Viewpoint) -> Floats:
+    """How long the longest scores of pseudo-rows are."""
+    standing = Standing(known.population, view, known.family, known.response_range)
+    return standing.residual[1] * np.sqrt(standing.seen(known.information).squared)
+
+
+def _residuals(known: Knowledge, view: Viewpoint, cells: Floats, noise: float) -> Mixture:
+    u = known.population.predictor(np.array(view.centre))
+    return measured(known.family.typical_residuals(u, view.spread), RESIDUALS, cells, noise)

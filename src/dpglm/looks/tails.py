@@ -1,0 +1,91 @@
+"""Tails: how far rows reach beyond what pseudo-rows say, as a mixture of scales that noisy counts choose.
+
+What a bound takes from a regression is decided by the few rows that reach far, and there a normal or negative binomial
+model is far too light. So most rows are taken as the model has them, at about its scale, and a share of them at a
+larger one. Every scale and share is a hypothesis with a weight; counts through noise move the weights by Bayes' rule
+(``profile``), and where the noise drowns the counts the weights stay what is typical of real tables.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# Hypotheses: scales of most rows, with their prior chances; how many times as far the others reach, and their share.
+_CORES, _CORE_CHANCES = np.array([0.7, 0.85, 1.0, 1.15]), np.array([0.1, 0.1, 0.7, 0.1])
+_FARTHER, _SHARES = np.array([1.6, 2.2, 3.2, 5.0, 8.0]), np.geomspace(0.002, 0.2, 8)
+_MOST_VARIANCE = 0.15  # that the others add, in the core's (chosen by `make bench-rule`)
+_NO_OTHERS = 0.3  # chance of a table without others
+_MISFIT = 0.1  # relative error of a count by the best hypothesis
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """So large a share of rows reaches so many times as far as the model's."""
+
+    scales: Floats
+    shares: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Tails:
+    """Of rows' lengths, and of residuals in their standard deviations."""
+
+    lengths: Mixture
+    residuals: Mixture
+
+
+def assumed_tails() -> Tails:
+    """What is typical, before a profile."""
+    cores, shares, farther, logs = _hypotheses()
+    assumed = _mixture(cores, shares, farther, np.exp(logs))
+    return Tails(assumed, assumed)
+
+
+def measured(core: Floats, rungs: Floats, cells: Floats, stddev: float) -> Mixture:
+    """The mixture after noisy shares of rows between rungs, and beyond the last.
+
+    ``core`` is the model's own sample of what was measured, and ``stddev`` the noise of a share.
+    """
+    cores, shares, farther, logs = _hypotheses()
+    ordered = np.sort(core)
+
+    def beyond(scales: Floats) -> Floats:
+        return 1 - np.searchsorted(ordered, rungs / scales[:, None], side="right") / len(ordered)
+
+    tail = (1 - shares)[:, None] * beyond(cores) + shares[:, None] * beyond(cores * farther)
+    expected = tail - np.column_stack([tail[:, 1:], np.zeros(len(tail))])
+    variance = stddev**2 + (_MISFIT * expected) ** 2 + 1e-12
+    logs = logs - 0.5 * np.sum((cells - expected) ** 2 / variance + np.log(variance), axis=1)
+    weight = np.exp(logs - logs.max())
+    return _mixture(cores, shares, farther, weight / weight.sum())
+
+
+@lru_cache(maxsize=1)
+def _hypotheses() -> tuple[Floats, Floats, Floats, Floats]:
+    """Scale of the core, share of the others, how many times as far they reach, logarithm of the chance."""
+    others = [
+        (share, farther)
+        for farther in _FARTHER.tolist()
+        for share in _SHARES.tolist()
+        if share * farther**2 <= _MOST_VARIANCE
+    ]
+    rows = []
+    for core, chance in zip(_CORES.tolist(), _CORE_CHANCES.tolist(), strict=True):
+        rows.append((core, 0.0, 1.0, math.log(chance * _NO_OTHERS)))
+        rows += [(core, *each, math.log(chance * (1 - _NO_OTHERS) / len(others))) for each in others]
+    columns = np.array(rows).T
+    return columns[0], columns[1], columns[2], columns[3]
+
+
+def _mixture(cores: Floats, shares: Floats, farther: Floats, weight: Floats) -> Mixture:
+    """Every scale that occurs, with its share of the rows."""
+    scales, place = np.unique(np.concatenate([cores, cores * farther]), return_inverse=True)
+    chances = np.concatenate([weight * (1 - shares), weight * shares])
+    return Mixture(scales, np.bincount(place, chances).astype(np.float64))
