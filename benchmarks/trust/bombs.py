@@ -139,7 +139,7 @@ FORMULAS: dict[str, Asked] = {
 def some_formula(chance: Random) -> Asked:
     """Any of the shapes, of any size."""
     makers: tuple[Callable[[], Asked], ...] = (
-        lambda: crossed(chance.randint(1, 5), chance.choice((2, 3, 12, 13, 150, 151, 1000)), chance.choice(":*+/")),
+        lambda: crossed(chance.randint(1, 5), chance.choice((2, 3, 12, 13, 250, 251, 1000)), chance.choice(":*+/")),
         lambda: chained(chance.randint(1, 3000), chance.choice(("+", "-", ":", "*", "/", " %in% ", "|", "**", "^"))),
         lambda: powered(chance.randint(1, 100), chance.randint(1, 5)),
         lambda: two_sums(chance.randint(2, 390), chance.choice((":", "*", "/", " %in% ", "-"))),
@@ -223,8 +223,8 @@ _QUESTION = "survey.questions.1"
 
 # Of two seeds: moments, and looks.
 RELEASES: dict[str, Callable[[str, str], Data]] = {
-    "a block of degree six over 150 columns": lambda one, _: with_blocks(one, 150, [(0, 6)]),
-    "every block over 150 columns": lambda one, _: with_blocks(one, 150, EVERY_BLOCK[:20]),
+    "a block of degree six over 250 columns": lambda one, _: with_blocks(one, 250, [(0, 6)]),
+    "every block over 250 columns": lambda one, _: with_blocks(one, 250, EVERY_BLOCK[:20]),
     "blocks of degree six over 17 columns": lambda one, _: with_blocks(one, 17, [(0, 6), (1, 6), (2, 6)]),
     "the same block twenty times": lambda one, _: with_blocks(one, 60, [(0, 3)] * 20),
     "values of eighty digits": lambda one, _: with_value(one, _VALUES, ["9" * 80] * 300),
@@ -240,7 +240,7 @@ RELEASES: dict[str, Callable[[str, str], Data]] = {
     "looks without end": lambda _, looks: with_looks(looks, 20),
     "a survey of another formula": lambda _, looks: with_surveyed(looks, crossed(4, 40, "*")),
     "a survey of a large formula": lambda _, looks: with_surveyed(looks, powered(9, 4)),
-    "a survey of many columns": lambda _, looks: with_surveyed(looks, chained(149, "+")),
+    "a survey of many columns": lambda _, looks: with_surveyed(looks, chained(249, "+")),
     "a question without end": lambda _, looks: with_value(looks, f"{_QUESTION}.values", ["9" * 80] * 1_000),
     "ranges without end": lambda _, looks: with_value(looks, f"{_QUESTION}.ranges", [[0, 10**400]] * 300),
     "a range of four thousand digits": lambda _, looks: with_value(looks, f"{_QUESTION}.ranges", [[0, 10**4000]]),
@@ -301,7 +301,7 @@ def some_release(chance: Random, one: str, looks: str) -> Data:
             return with_formula(one, some_formula(chance))
         case 1:
             pairs = [chance.choice(EVERY_BLOCK) for _ in range(chance.choice((1, 1, 3, 20)))]
-            return with_blocks(one, chance.choice((1, 2, 17, 60, 150, 151)), pairs, chance.choice((1, 300)))
+            return with_blocks(one, chance.choice((1, 2, 17, 60, 250, 251)), pairs, chance.choice((1, 300)))
         case _:
             return chance.choice(list(RELEASES.values()))(one, looks)
 

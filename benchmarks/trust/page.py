@@ -302,7 +302,7 @@ formulas put together from odd parts. A reader may return or raise its documente
 {listed}
 
 **Small files that ask for much.** Mutation seldom finds a small file that would fill the memory, so {small["cases"]} are written by hand (`benchmarks/trust/bombs.py`, at most {largest / 1000:,.0f} kB): interactions of
-factors with a thousand levels, blocks of degree six over 150 columns, long chains of `/`, `:` and `%in%`, powers of sums, expressions that are repeated in every term, names that are hard to compare, keys of ten thousand dots, nesting, numbers of
+factors with a thousand levels, blocks of degree six over 250 columns, long chains of `/`, `:` and `%in%`, powers of sums, expressions that are repeated in every term, names that are hard to compare, keys of ten thousand dots, nesting, numbers of
 thousands of digits. Each is read as a release file, as a schema with a formula, or as a schema file, in a process of its own that has read a good file before. **{small["held"]} of {small["cases"]} end in one line, or are read, within
 {small["limit_seconds"]:g} s and {small["limit_megabytes"]} MB**: the slowest takes {small["slowest_seconds"]:g} s, the largest {small["most_megabytes"]} MB. Columns and monomials are counted before any is built. The fuzzer draws the same shapes in sizes of its own.
 """  # noqa: E501

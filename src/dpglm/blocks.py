@@ -90,7 +90,7 @@ def check_blocks(pairs: object) -> tuple[BlockShape, ...]:
 
 
 def refuse_many_monomials(blocks: Sequence[BlockShape], dimension: int) -> None:
-    """Before any is made: a block of degree 6 has 10^10 over 150 columns."""
+    """Before any is made: a block of degree 6 has 3 * 10^11 over 250 columns."""
     number = sum(block.size(dimension) for block in blocks)
     if number > MOST_MONOMIALS:
         rule = f"the blocks have {number:,} monomials of {dimension} columns, at most {MOST_MONOMIALS:,} are allowed"

@@ -27,9 +27,9 @@ from dpglm.families import Family, family_named
 from dpglm.schema import Column, Schema
 
 _LONGEST_FORMULA = 10_000
-_MOST_STEPS = 200_000  # factors written while multiplying out; a formula of 150 columns needs some 30,000
+_MOST_STEPS = 200_000  # factors written while multiplying out; a formula of 250 columns needs some 60,000
 _MOST_FACTORS = 4
-MOST_COLUMNS = 150
+MOST_COLUMNS = 250
 
 _FACTOR = r"[A-Za-z_]\w*(?:\([A-Za-z_]\w*\))?"  # "a" or "log(a)"
 _SUM = re.compile(rf"\s*(0\s*\+)?\s*({_FACTOR}(?:\s*\+\s*{_FACTOR})*)\s*(-\s*1\s*)?", re.ASCII)

@@ -38,7 +38,7 @@ STAGED_VERSION = 2  # releases in stages, which an earlier version made
 FORMAT = "dpglm-release"
 ACCOUNTANT = "Gaussian differential privacy: mu^2 adds up over releases of a table; analytic (epsilon, delta) of mu"
 MECHANISM = "discrete Gaussian noise (OpenDP) on exact integer sums of fixed-point rows"
-_LARGEST_FILE = 2**24  # a look of 150 columns takes about one million characters
+_LARGEST_FILE = 2**24  # a look of 250 columns takes about three million characters
 _SQLITE = b"SQLite format 3\0"  # how a ledger begins
 
 

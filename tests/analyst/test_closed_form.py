@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -169,6 +170,22 @@ def test_intervals_are_those_of_the_normal_distribution(released: Made) -> None:
     summary = dpglm.fit(released(), progress=False).summary(prob=0.9)
     np.testing.assert_allclose(summary["upper"] - summary["mean"], 1.6448536 * summary["sd"], rtol=1e-6)
     np.testing.assert_allclose(summary["mean"] - summary["lower"], 1.6448536 * summary["sd"], rtol=1e-6)
+
+
+def test_draws_are_those_of_the_posterior_whenever_they_are_made(released: Made) -> None:
+    fit = dpglm.fit_many([released()], seed=3, draws=20, progress=False)[0]
+    for draws, statement, seed in (
+        (fit.coefficients, fit.closed.posterior, 3),
+        (fit.table_coefficients, fit.closed.table_posterior, 4),
+    ):
+        root = np.linalg.cholesky(np.linalg.inv(statement.precision))
+        noise = np.random.default_rng(seed).standard_normal((4, 20, len(root)))
+        mean = np.linalg.solve(statement.precision, statement.shift)
+        np.testing.assert_allclose(draws, mean + noise @ root.T, rtol=1e-9, atol=1e-12)
+    assert fit.coefficients is fit.coefficients
+    assert pickle.loads(pickle.dumps(fit)).draws().tolist() == fit.draws().tolist()
+    moved = replace(fit, coefficients=fit.coefficients + 1)
+    np.testing.assert_array_equal(moved.coefficients, fit.coefficients + 1)
 
 
 def test_the_same_seed_gives_the_same_draws(released: Made) -> None:

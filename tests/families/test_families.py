@@ -10,6 +10,7 @@ import pytest
 
 from dpglm.families import FAMILIES, Family, family_named
 from dpglm.families.base import LookRule
+from dpglm.families.linear import _normal_share
 from dpglm.families.residuals import POINTS
 
 SIZE = 200_000
@@ -162,3 +163,20 @@ def test_a_family_that_lacks_a_part_is_found() -> None:
 def test_a_family_is_found_by_its_name_alone() -> None:
     assert family_named("linear") == FAMILIES["linear"] != FAMILIES["poisson"]
     assert len({*FAMILIES.values(), *map(family_named, FAMILIES)}) == len(FAMILIES)
+
+
+def test_shares_of_the_normal_distribution_are_those_of_the_error_function() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 5_001), np.linspace(-9, 9, 1_001), [-1e9, 1e9]])
+    exact = np.array([math.erfc(-each / math.sqrt(2)) / 2 for each in x])
+    np.testing.assert_allclose(_normal_share(x), exact, atol=3e-9)
+    grid = np.linspace(-9, 9, 2**16)
+    at_grid = np.array([math.erfc(-each) / 2 for each in (grid / math.sqrt(2)).tolist()])
+    np.testing.assert_allclose(_normal_share(x), np.interp(x, grid, at_grid), rtol=1e-12, atol=1e-15)
+
+
+def test_a_table_is_read_as_a_straight_line_between_its_points() -> None:
+    table = FAMILIES["poisson"].residual_table(2.0, 4.0, (0.0, 60.0))
+    grid = table.start + table.step * np.arange(POINTS)
+    u = np.linspace(grid[0] - 1, grid[-1] + 1, 999)
+    for column, found in zip((table.mean, table.largest), table.at(u, table.mean, table.largest), strict=True):
+        np.testing.assert_allclose(found, np.interp(u, grid, column), rtol=1e-9)

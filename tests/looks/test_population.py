@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpglm.families import FAMILIES
-from dpglm.looks.population import Population, inverse_root, positive, seen, transport
-from dpglm.looks.viewpoint import Viewpoint
+from dpglm.looks.population import Population, inverse_root, of_moments, positive, seen, transport
+from dpglm.looks.viewpoint import Viewpoint, symmetric
 
 SIZE = 4
 RANGES = {"logistic": (0.0, 1.0), "poisson": (0.0, 60.0), "linear": (-5.0, 5.0)}
@@ -87,3 +87,71 @@ def test_the_slope_of_a_move_is_the_change_of_the_score(family: str) -> None:
         np.testing.assert_allclose(
             found.slope(move) @ whitened, expected, rtol=0.01, atol=1e-3 * np.abs(expected).max()
         )
+
+
+@pytest.mark.parametrize("family", RANGES)
+def test_what_a_look_sees_is_what_sums_over_rows_in_its_coordinates_say(family: str) -> None:
+    """A slow reference: every row turned, every table read and every matrix made anew."""
+    rng = np.random.default_rng(6)
+    rows, information = population(rng), random_positive(rng) / 5
+    view, known = view_of(information, 3.0), FAMILIES[family]
+    found = seen(rows, view, known, RANGES[family], information)
+    table, whitening = view.residual_table(known, RANGES[family]), np.array(view.whitening)
+    u = rows.rows @ np.array(view.centre)
+    weight, largest = (np.interp(u, table.start + table.step * np.arange(len(table.mean)), column)
+                       for column in (table.weight, table.largest))  # fmt: skip
+    z = rows.rows @ whitening.T
+    modelled = np.linalg.cholesky((z * weight[:, None]).T @ z / len(z))
+    z = z @ (np.linalg.cholesky(whitening @ information @ whitening.T) @ np.linalg.inv(modelled)).T
+    length = np.linalg.norm(z, axis=1)
+    kappa = np.minimum(1.0, view.score_bound / (largest * length))
+    np.testing.assert_allclose(found.z, z, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.kappa, kappa, rtol=1e-9)
+    np.testing.assert_allclose(found.free, (z * weight[:, None]).T @ z / len(z), rtol=1e-9, atol=1e-9)
+    bounded = np.minimum(kappa, view.information_bound / (weight * length**2))
+    np.testing.assert_allclose(found.bounded, (z * (bounded * weight)[:, None]).T @ z / len(z), rtol=1e-9, atol=1e-9)
+    (mean,) = table.at(u, table.mean)
+    for size in (1e-3, 1.0):  # short moves see the slope at their start
+        move = size * rng.normal(size=SIZE)
+        step = z @ np.linalg.solve(whitening.T, move)
+        far = np.abs(step) > 1e-3
+        slope = weight.copy()
+        slope[far] = (known.moved(table, view.spread, view.clip, u, step) - mean)[far] / step[far]
+        expected = (z * (kappa * slope)[:, None]).T @ z / len(z)
+        np.testing.assert_allclose(found.slope(move), expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_pseudo_rows_have_the_mean_and_covariance_that_are_asked_for(intercept: bool, offset: bool) -> None:
+    rng = np.random.default_rng(7)
+    mean, covariance = rng.normal(size=SIZE), random_positive(rng)
+    made = of_moments(mean, covariance, intercept, offset)
+    columns = made.rows[:, intercept:]
+    assert not intercept or (made.rows[:, 0] == 1).all()
+    if offset:
+        assert made.known is not None
+        columns = np.column_stack([columns, made.known])
+    np.testing.assert_allclose(columns.mean(axis=0), mean, atol=1e-9)
+    np.testing.assert_allclose(np.cov(columns.T, bias=True), covariance, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_eigenvalues_are_what_decides_whether_a_floor_is_needed(size: int) -> None:
+    """The quick answers of ``positive`` are those of the eigenvalues, near a multiple of the identity and far."""
+    rng = np.random.default_rng(size)
+    for spread in (1e-3, 0.1, 1.0, 3.0):
+        for floor in (1e-9, 0.3, 0.9, 1.5):
+            turn = np.linalg.qr(rng.normal(size=(size, size)))[0]
+            values = np.exp(spread * rng.normal(size=size))
+            matrix = (turn * values) @ turn.T
+            slow = (turn * np.maximum(values, floor)) @ turn.T
+            np.testing.assert_allclose(positive(matrix, floor), slow, rtol=1e-9, atol=1e-9 * values.max())
+
+
+def test_a_matrix_is_put_together_from_its_upper_triangle() -> None:
+    for size in (1, 2, 5):
+        values = np.arange(1.0, size * (size + 1) // 2 + 1)
+        slow = np.zeros((size, size))
+        slow[np.triu_indices(size)] = values
+        np.testing.assert_array_equal(symmetric(values, size), slow + np.triu(slow, 1).T)

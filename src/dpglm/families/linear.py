@@ -11,6 +11,7 @@ from dpglm.families.base import Family, Floats, LookRule, even_ranks, shapes
 from dpglm.families.residuals import POINTS, ResidualTable
 
 _REACH = 9.0  # standard deviations beyond which a tail is nothing
+_NORMAL_POINTS = 2**16
 
 
 class Linear(Family):
@@ -38,12 +39,7 @@ class Linear(Family):
 
     def residual_table(self, spread: float, clip: float, response_range: tuple[float, float]) -> ResidualTable:
         """(y - u) / spread, clipped at ``clip`` standard deviations: a clipped normal error keeps mean zero."""
-        low, high = response_range
-        reach = 2 * (high - low)
-        u = np.linspace(low - reach, high + reach, POINTS)
-        half = clip * math.sqrt(spread)
-        weight = np.full(POINTS, math.erf(clip / math.sqrt(2)) / spread)
-        return ResidualTable.over(u, u / spread, weight, (u - half) / spread, (u + half) / spread)
+        return _table(spread, clip, *response_range)
 
     def moved(self, table: ResidualTable, spread: float, clip: float, u: Floats, step: Floats) -> Floats:
         """Mean of a normal outcome around u + step, clipped around u."""
@@ -75,15 +71,29 @@ class Linear(Family):
         return u
 
 
+@lru_cache(maxsize=32)
+def _table(spread: float, clip: float, low: float, high: float) -> ResidualTable:
+    reach = 2 * (high - low)
+    u = np.linspace(low - reach, high + reach, POINTS)
+    half = clip * math.sqrt(spread)
+    weight = np.full(POINTS, math.erf(clip / math.sqrt(2)) / spread)
+    return ResidualTable.over(u, u / spread, weight, (u - half) / spread, (u + half) / spread)
+
+
 @lru_cache(maxsize=1)
 def _normal_table() -> tuple[Floats, Floats]:
     """Of the normal distribution, good to 3e-9 between its points: a fit need not wait for SciPy's import."""
-    x = np.linspace(-_REACH, _REACH, 2**16)
-    return x, np.array([math.erfc(-each) / 2 for each in (x / math.sqrt(2)).tolist()])
+    x = np.linspace(-_REACH, _REACH, _NORMAL_POINTS)
+    share = np.array([math.erfc(-each) / 2 for each in (x / math.sqrt(2)).tolist()])
+    return share, np.append(np.diff(share), 0.0)
 
 
 def _normal_share(x: Floats) -> Floats:
-    return np.interp(x, *_normal_table())
+    """What ``np.interp`` gives, which does not know that the points are evenly spaced."""
+    share, rise = _normal_table()
+    position = np.clip((x + _REACH) * ((_NORMAL_POINTS - 1) / (2 * _REACH)), 0.0, _NORMAL_POINTS - 1.0)
+    index = position.astype(np.intp)
+    return np.asarray(share.take(index) + (position - index) * rise.take(index))
 
 
 def _density(x: Floats) -> Floats:

@@ -99,8 +99,17 @@ class Standing:
         modelled = whitening @ self.population.moments(self.residual[0]) @ whitening.T
         return np.asarray(np.linalg.solve(np.linalg.cholesky(positive(modelled, _SMALLEST)), whitening))
 
+    @cached_property
+    def _last_seen(self) -> list[tuple[Floats, Seen]]:
+        return []
+
     def seen(self, information: Floats) -> Seen:
         """The population as the look sees it, turned so that without bounds its information is the one known."""
+        if not (self._last_seen and self._last_seen[0][0] is information):  # the same is often asked for again
+            self._last_seen[:] = [(information, self._turned(information))]
+        return self._last_seen[0][1]
+
+    def _turned(self, information: Floats) -> Seen:
         view, whitening = self.view, self.view.whitening_matrix
         free = positive(whitening @ information @ whitening.T, _SMALLEST)
         columns = np.linalg.cholesky(free) @ self._towards_unit @ self.population.rows.T

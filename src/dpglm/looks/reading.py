@@ -329,10 +329,8 @@ def _allowance(
     cut = _CUT_INFORMATION * rows * size / view.information_bound
 
     def allowed(move: Floats, covariance: Floats) -> float:
-        squared, informed = (
-            float(move @ matrix @ move) + float(np.vdot(matrix, covariance)) for matrix in (metric, information)
-        )
-        informed = min(squared, informed)
+        squared = float(move @ metric @ move) + float(np.vdot(metric, covariance))
+        informed = min(squared, float(move @ information @ move) + float(np.vdot(information, covariance)))
         if known.family.curved:
             return error**2 * squared + (bend * informed) ** 2 / size
         return error**2 * squared + cut**2 * informed
