@@ -10,13 +10,15 @@ What is checked, by the name that a violation carries:
     order         what a part costs is in the ledger, on disk, when its first noise is drawn
     noise         every released integer has a draw of its own, of the scale that the file states
     sums          released integers less noise are the sum over rows of what each row gives alone
-    sensitivity   in units of its noise one row moves every answer of the survey by what the question states, the survey
-                  and every look by at most their mu, and all of it together by mu, in exact arithmetic
+    sensitivity   in units of its noise one row moves every answer of the survey by what the question states, every
+                  histogram of the profile by a row in two cells, survey, profile and every look by at most their mu,
+                  and all of it together by mu, in exact arithmetic
     refund        a release that fails after a charge stays charged, and the ledger keeps no more than was released
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -35,6 +37,7 @@ from dpglm.custodian.ledger import UNITS, Ledger
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.tables import open_table
 from dpglm.errors import FileError
+from dpglm.looks.profile import Profile
 from dpglm.looks.survey import COUNT_BITS, Question
 from dpglm.looks.viewpoint import VECTOR_BITS, Viewpoint
 from dpglm.release_file import read_release
@@ -62,13 +65,13 @@ def require(check: str, holds: bool, what: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """Integers that were released together: an answer of the survey, or a block of a look or of moments.
+    """Integers that were released together: an answer of the survey, a histogram, or a block of a look or of moments.
 
-    ``place`` says of which stage, -1 being the survey. ``squared_mu`` is what an answer may cost by itself.
+    ``place`` says of what, as the ledger does. ``squared_mu`` is what an answer or a histogram may cost by itself.
     """
 
-    place: int
-    content: Question | tuple[Stage, Block]
+    place: str
+    content: Question | tuple[Profile, int] | tuple[Stage, Block]
     integers: tuple[int, ...]
     grid_stddevs: tuple[float, ...]
     squared_mu: Fraction | None = None
@@ -82,16 +85,34 @@ def parts_of(release: Release) -> list[Part]:
         for question, integers in record.asked:
             stddev = record.stddev * 2.0**COUNT_BITS / question.sharper
             cost = Fraction(question.squared_change) * Fraction(question.sharper) ** 2 / Fraction(record.stddev) ** 2
-            found.append(Part(-1, question, integers, (stddev,) * len(integers), cost))
-    for place, stage in enumerate(release.stages):
-        found += [Part(place, (stage, block), block.integers, block.grid_stddevs) for block in stage.blocks]
+            found.append(Part("survey", question, integers, (stddev,) * len(integers), cost))
+    for place, stage in enumerate(release.stages, 1):
+        name = f"look {place}" if release.method == "looks" else "moments"
+        found += [Part(name, (stage, block), block.integers, block.grid_stddevs) for block in stage.blocks]
+        if place == 2 and release.profile is not None:
+            found += _histograms(release.profile)
     return found
+
+
+def _histograms(profile: Profile) -> list[Part]:
+    """A replaced row leaves one cell of each for another: two counts, each by one."""
+    cost, stddev = 2 / Fraction(profile.stddev) ** 2, profile.stddev * 2.0**COUNT_BITS
+    return [
+        Part("profile", (profile, number), counts, (stddev,) * len(counts), cost)
+        for number, counts in enumerate(profile.counts)
+    ]
+
+
+def places(release: Release) -> list[str]:
+    """What was released, in order: one name for each of its costs."""
+    return list(dict.fromkeys(part.place for part in parts_of(release)))
 
 
 def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
     """Audit every two tables of the case.
 
-    How many pairs; and by which share of mu^2 one row moved a survey, a look or moments, and all of it, at most.
+    How many pairs; and by which share of mu^2 one row moved a survey, a profile, a look or moments, and all of it, at
+    most.
     """
     chance = Random(case.seed)
     book = _empty_ledger(case, folder) if chance.random() < 0.5 else None
@@ -179,14 +200,19 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
         stated.epsilon + log_ndtr(-mu / 2 - stated.epsilon / mu)
     )
     require("account", delta <= stated.delta, f"mu needs delta = {delta}")
-    surveyed = sum((part.squared_mu for part in parts_of(release) if part.squared_mu is not None), Fraction(0))
+    surveyed = sum((part.squared_mu or 0 for part in parts_of(release) if part.place == "survey"), Fraction(0))
     if surveyed and release.survey_record is not None:
         squared_mu = Fraction(release.survey_record.mu) ** 2
         require("account", surveyed <= squared_mu, "the survey cost more than it states")
         most = most_units(case.design) / Fraction(release.survey_record.stddev) ** 2
         require("account", most <= squared_mu, "the survey could have cost more than it states")
+    if release.profile is not None:
+        profiled = sum((part.squared_mu or 0 for part in _histograms(release.profile)), Fraction(0))
+        require("account", profiled <= Fraction(release.profile.mu) ** 2, "the profile cost more than it states")
     if not seen.entries:
         return
+    said = [json.loads(entry[4]).get("part") for entry in seen.entries]
+    require("account", release.method == "moments" or said == places(release), "other parts are charged than were made")
     units = [entry[2] for entry in seen.entries]
     require("account", len(units) == len(costs), "not one entry a part")
     for charged, cost in zip(units, costs, strict=True):
@@ -196,7 +222,7 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
     require("order", spent == len(units), "charged otherwise than by spending")
     committed = iter([event[3] for event in seen.events if event[0] == "draw"])
     for part, noised in zip(parts_of(release), seen.noised, strict=True):
-        needed = 1 if part.place < 0 else len(units)
+        needed = 1 if part.place == "survey" else len(units)
         for _ in noised.draws:
             require("order", next(committed) >= needed, "the charge was not on disk when noise was drawn")
 
@@ -235,7 +261,7 @@ def _features_alone(case: Case, row: Row, release: Release, folder: Path) -> lis
 
 
 def _looks_alone(batch: Any, case: Case, release: Release) -> list[list[int]]:
-    """What one row gives every answer of the survey and every block of the looks, in Python's integers."""
+    """What one row gives every answer of the survey, every histogram and every block, in Python's integers."""
     found = []
     counts, rows = by_looks.table_counts(batch, case.design), bounded_rows.standard_rows(batch, release.design)
     for part in parts_of(release):
@@ -243,6 +269,11 @@ def _looks_alone(batch: Any, case: Case, release: Release) -> list[list[int]]:
             found.append([answer * 2**COUNT_BITS for answer in counts.answers(part.content)])
             continue
         stage, block = part.content
+        if isinstance(stage, Profile):
+            cells = by_looks.profile_counts(batch, release.design, stage.view).cells[block].tolist()
+            require("sums", sum(cells) in (0, 1) and min(cells) == 0, "a row is not in one cell, or none, alone")
+            found.append([count * 2**COUNT_BITS for count in cells])
+            continue
         assert isinstance(stage.viewpoint, Viewpoint)
         pair = bounded_rows.bounded_vectors(rows, release.design, stage.viewpoint)
         score, information = ([int(value) for value in vectors[:, 0]] for vectors in pair)
@@ -274,15 +305,10 @@ def check_sensitivity(release: Release, one: Observation, other: Observation) ->
             within = share <= 1 + Fraction(1, 10**12)
             require("sensitivity", within, f"one row moves answer {number + 1} by {float(share):.6g} mu^2")
     shares: dict[str, Fraction] = {}
-    for place in dict.fromkeys(part.place for part in parts):
-        total = _total(moves, [part.place == place for part in parts])
-        if place < 0:
-            assert release.survey_record is not None
-            name, mu = "survey", release.survey_record.mu
-        else:
-            name, mu = release.method, release.stages[place].mu
-        share = total / Fraction(mu) ** 2
-        require("sensitivity", share <= 1, f"one row moves {name} {place + 1} by {float(share):.6g} mu^2")
+    for place, mu in zip(places(release), release.costs, strict=True):
+        share = _total(moves, [part.place == place for part in parts]) / Fraction(mu) ** 2
+        require("sensitivity", share <= 1, f"one row moves {place} by {float(share):.6g} mu^2")
+        name = "looks" if place.startswith("look") else place
         shares[name] = max(share, shares.get(name, share))
     whole = sum(moves, Fraction(0)) / Fraction(release.privacy.mu) ** 2
     require("sensitivity", whole <= 1, f"one row moves the release by {float(whole):.6g} mu^2")
@@ -305,17 +331,17 @@ def check_refund(
     """The sampler fails at this draw: charges stay, what was released is kept, and no table is told from another."""
     seen = [observe(case, one, folder, book, outputs, fail, earlier=earlier) for one in case.candidates[:2]]
     one, other = seen
-    parts = parts_of(release)
-    place = parts[len(one.noised)].place
+    place, made = parts_of(release)[len(one.noised)].place, places(release)
     require("refund", bool(one.error) and "SurveyError" not in one.error, "a release without its noise")
-    paid = 1 if place < 0 else len(release.costs)
+    paid = 1 if place == "survey" else len(release.costs)
     require("refund", len(one.entries) == paid, "a failed release was not charged, or was refunded")
-    if release.method == "looks" and place >= 0 and (place > 0 or parts[0].place < 0):
+    if release.method == "looks" and place not in ("survey", made[0]):
         require("refund", one.kept is not None, "what was released before the failure is not kept")
     if one.kept is not None:
         kept = read_release(one.kept)
         require("refund", kept.stages == release.stages[: len(kept.stages)], "another release is kept")
-        require("refund", len(kept.stages) <= max(place, 0), "more is kept than was released")
+        require("refund", kept.profile in (None, release.profile), "another profile is kept")
+        require("refund", places(kept) == made[: made.index(place)], "not all is kept, or more than was released")
         require("refund", kept.survey_record == release.survey_record, "another survey is kept")
     require("refund", one.file is None, "a failed release was made")
     require("outcome", one.error == other.error, "the error of a failed release depends on the rows")

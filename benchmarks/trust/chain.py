@@ -1,7 +1,8 @@
-"""Survey and looks as one chain: how far a replaced row can move it, and the privacy loss that can be seen.
+"""Survey, profile and looks as one chain: how far a replaced row can move it, and the privacy loss that can be seen.
 
 Looks follow noisy answers, and the guarantee holds whatever function of them says where to look. So the attack chooses
-that function: viewpoints at which the two tables' rows are as far apart as any (``worst_viewpoint``). For every noisy
+that function: viewpoints at which the two tables' rows are as far apart as any (``worst_viewpoint``,
+``worst_profile``). For every noisy
 transcript the exact sums of both tables are known, and with them the exact likelihood ratio of all that was released:
 no distinguisher does better than its tails.
 """
@@ -105,9 +106,18 @@ def worst_viewpoint(pair: Floats, noise: LookNoise) -> Viewpoint:
     return Viewpoint(centre, tuple(map(tuple, whitening.tolist())), 1.0, information_bound, 1.0, 6.0)
 
 
+def worst_profile(pair: Floats) -> Viewpoint:
+    """A viewpoint at which rows ``pair`` fall into different cells beyond the first rung: no two are further apart."""
+    away = np.linalg.pinv(pair)
+    whitening = np.zeros((len(pair), len(pair)))
+    whitening[:2] = np.diag([2 * 1.3, 2 * 40.0]) @ away  # where all is even, the largest residual is 1/2
+    centre = (0.0,) * len(pair)
+    return Viewpoint(centre, tuple(map(tuple, whitening.tolist())), 1.0, float(len(pair)), 1.0, 4.0)
+
+
 @contextmanager
 def worst_looks(pair: pa.Table, epsilon: float, delta: float = DELTA, rows: int = ROWS) -> Iterator[None]:
-    """While it lasts, every look stands where the two rows of ``pair`` are as far apart as any."""
+    """While it lasts, looks and profile stand where the two rows of ``pair`` are as far apart as any."""
     looks = {look.mu: look for look in plan_looks(design_of(rows), epsilon, delta).looks}
 
     def first(design: Design, *_: Any) -> Floats:
@@ -120,6 +130,8 @@ def worst_looks(pair: pa.Table, epsilon: float, delta: float = DELTA, rows: int 
             ("before_looks", first),
             ("next_viewpoint", lambda seen, _, mu: worst_viewpoint(seen, looks[mu])),
             ("add_look", lambda seen, _: seen),
+            ("profile_viewpoint", worst_profile),
+            ("add_profile", lambda seen, _: seen),
         ):
             stack.enter_context(patch.object(by_looks, name, value))
         stack.enter_context(patch.object(charge, "version", lambda _: "1"))  # takes longer than a look

@@ -43,7 +43,7 @@ SCHEMA = dpglm.Schema.from_dict({
 TABLE = pa.table({"sick": ["no", "yes", "no"], "age": [30.0, 60.0, 50.0]})
 ACTIONS = {"k": 0, "t": 0, "e": errno.ENOSPC, "r": errno.EROFS, "o": errno.EIO, "s": 0}
 FINISHED, REFUSED, ERROR, DIED = 10, 11, 12, 77
-ENTRIES = 6  # a survey's, and five looks'
+ENTRIES = 7  # a survey's, a profile's, and five looks'
 
 
 def release(ledger: Path, output: Path) -> None:

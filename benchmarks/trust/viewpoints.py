@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 from dpglm.custodian import by_looks
+from dpglm.looks.profile import Profile
 from dpglm.looks.reading import Look
 from dpglm.looks.viewpoint import Viewpoint
 
@@ -30,8 +31,19 @@ class Seen:
 
     def then(self, look: Look) -> Seen:
         """After a look."""
-        parts = (self.digest, look.score.tolist(), look.information.tolist(), look.square.tolist())
-        return Seen(self.size, self.offset, hashlib.sha256(repr(parts).encode()).hexdigest())
+        return self._and(look.score.tolist(), look.information.tolist(), look.square.tolist())
+
+    def profiled(self, profile: Profile) -> Seen:
+        """After a profile."""
+        return self._and(profile.counts)
+
+    @property
+    def numbers(self) -> np.random.Generator:
+        """Random numbers that follow from the digest."""
+        return np.random.default_rng(int(self.digest, 16) % 2**64)
+
+    def _and(self, *more: Any) -> Seen:
+        return Seen(self.size, self.offset, hashlib.sha256(repr((self.digest, *more)).encode()).hexdigest())
 
 
 def any_viewpoint(size: int, offset: bool, numbers: np.random.Generator) -> Viewpoint:
@@ -52,17 +64,24 @@ def any_viewpoint(size: int, offset: bool, numbers: np.random.Generator) -> View
 
 @contextmanager
 def hashed_viewpoints() -> Iterator[None]:
-    """While it lasts, looks are taken from where a hash says."""
+    """While it lasts, looks and the profile are taken from where a hash says."""
 
     def first(design: Any, survey: Any, _: Any) -> Seen:
         digest = hashlib.sha256(repr(survey).encode()).hexdigest()
         return Seen(len(design.coefficient_names), design.offset is not None, digest)
 
     def following(seen: Seen, total_mu: float, mu: float) -> Viewpoint:
-        numbers = np.random.default_rng(int(seen.digest, 16) % 2**64)
-        return any_viewpoint(seen.size, seen.offset, numbers)
+        return any_viewpoint(seen.size, seen.offset, seen.numbers)
+
+    def profiled(seen: Seen) -> Viewpoint:
+        """In units in which rows often fall between the rungs."""
+        view, unit = any_viewpoint(seen.size, seen.offset, seen.numbers), 10 ** seen.numbers.uniform(-2.0, 0.5)
+        return replace(view, score_bound=float(unit * np.linalg.norm(view.whitening_matrix)))
 
     with ExitStack() as stack:
-        for name, value in (("before_looks", first), ("next_viewpoint", following), ("add_look", Seen.then)):
+        for name, value in (
+            ("before_looks", first), ("next_viewpoint", following), ("add_look", Seen.then),
+            ("profile_viewpoint", profiled), ("add_profile", Seen.profiled),
+        ):  # fmt: skip
             stack.enter_context(patch.object(by_looks, name, value))
         yield

@@ -15,6 +15,9 @@ import pytest
 import dpglm
 from dpglm import release_file
 from dpglm.errors import InputError
+from dpglm.looks.coding import before_looks
+from dpglm.looks.profile import add_profile
+from dpglm.looks.reading import Belief, Knowledge, add_look, sampling_covariance
 
 Made = Callable[..., dpglm.Release]
 FAMILIES = ("logistic", "poisson", "linear")
@@ -41,26 +44,46 @@ def prior_by_hand(release: dpglm.Release, slopes: float = 2.5, intercept: float 
     return np.append(centre, np.zeros(size - 1)), np.diag([intercept**2, *[slopes**2] * (size - 1)])
 
 
+def read_by_hand(release: dpglm.Release) -> Knowledge:
+    """What the looks know of the estimate that bounded rows would give, with the default prior."""
+    known = before_looks(release.design, release.survey_record.survey, Belief(*prior_by_hand(release)))
+    for number, stage in enumerate(release.stages):
+        if number == 2:
+            known = add_profile(known, release.profile)
+        known = add_look(known, stage.as_look())
+    return known
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_posteriors_are_those_of_a_joint_normal(family: str, released: Made) -> None:
-    """v ~ prior, the table's own estimate t = v + sampling error, and looks see t with the precision P."""
+    """v ~ prior; looks see, with the precision P, what bounded rows would estimate: v + sampling error + shift.
+
+    The table's own plain estimate is t = v + e; what bounded rows estimate is off from it by the shift, and by what
+    bounding takes of its efficiency.
+    """
     release = released(family)
     fit = dpglm.fit(release, progress=False)
-    closed, size = fit.closed, len(fit.names)
+    closed, size, known = fit.closed, len(fit.names), read_by_hand(release)
     mean, covariance = prior_by_hand(release)
-    precision, sampling = closed.table.precision, closed.sampling
-    joint_mean = np.concatenate([mean, mean])
-    joint = np.block([[covariance, covariance], [covariance, covariance + sampling]])
-    seen = np.linalg.solve(precision, closed.table.shift)
-    selected = np.concatenate([np.zeros((size, size)), np.eye(size)], axis=1)
-    told, spread = conditioned(joint_mean, joint, selected, np.linalg.inv(precision), seen)
-    for target, part in (("population", slice(0, size)), ("table", slice(size, None))):
+    error, nothing = sampling_covariance(known), np.zeros((size, size))
+    plain, shift = error / (1 + known.loss), error * known.bounding
+    assert known.bounding > 1e-4
+    np.testing.assert_allclose(closed.sampling, plain, rtol=1e-9)
+    np.testing.assert_allclose(closed.bounding, shift, rtol=1e-9)
+    seen, noise = np.linalg.solve(known.precision, known.shift), np.linalg.inv(known.precision)
+    for target, own, off in (("population", error, shift), ("table", plain, shift + error * abs(known.loss))):
+        # v, its error, and how far what looks see is from their sum.
+        joint = np.block([[covariance, nothing, nothing], [nothing, own, nothing], [nothing, nothing, off]])
+        joint_mean = np.concatenate([mean, np.zeros(2 * size)])
+        told, spread = conditioned(joint_mean, joint, np.hstack([np.eye(size)] * 3), noise, seen)
+        wanted = np.hstack([np.eye(size), np.eye(size) if target == "table" else nothing, nothing])
+        told, spread = wanted @ told, wanted @ spread @ wanted.T
         summary = fit.summary(units="scaled", target=target)
-        np.testing.assert_allclose(summary["mean"], told[part], rtol=1e-6, atol=1e-9)
-        np.testing.assert_allclose(summary["sd"], np.sqrt(np.diag(spread)[part]), rtol=1e-6)
+        np.testing.assert_allclose(summary["mean"], told, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(summary["sd"], np.sqrt(np.diag(spread)), rtol=1e-6)
         draws = fit.draws("scaled", target=target).reshape(-1, size)
-        np.testing.assert_allclose(draws.mean(axis=0), told[part], atol=5 * np.sqrt(np.diag(spread)[part].max() / 4000))
-        np.testing.assert_allclose(np.cov(draws.T), spread[part, part], atol=0.1 * np.diag(spread)[part].max())
+        np.testing.assert_allclose(draws.mean(axis=0), told, atol=5 * np.sqrt(np.diag(spread).max() / 4000))
+        np.testing.assert_allclose(np.cov(draws.T), spread, atol=0.1 * np.diag(spread).max())
     # The table's own estimate is known better than the population's coefficients, by the sampling error.
     assert (fit.summary(target="table")["sd"] < fit.summary()["sd"]).all()
 
@@ -81,8 +104,14 @@ def test_releases_of_one_dataset_add_what_they_know_of_one_table(released: Made)
     second = released(noise=2, survey=first)
     alone = [dpglm.fit(each, progress=False) for each in (first, second)]
     both = dpglm.fit([first, second], progress=False)
-    np.testing.assert_allclose(both.closed.table.precision, sum(fit.closed.table.precision for fit in alone), rtol=1e-9)
-    np.testing.assert_allclose(both.closed.table.shift, sum(fit.closed.table.shift for fit in alone), rtol=1e-9)
+    known = [read_by_hand(each) for each in (first, second)]
+    leading = known[first.stages[-1].mu < second.stages[-1].mu]
+    # What bounding does to the estimate is one for both, as their rows are.
+    off = sampling_covariance(leading) * (leading.bounding + abs(leading.loss))
+    precision = sum(each.precision for each in known)
+    seen = np.linalg.solve(precision, sum(each.shift for each in known))
+    np.testing.assert_allclose(both.closed.table.covariance, np.linalg.inv(precision) + off, rtol=1e-9)
+    np.testing.assert_allclose(both.closed.table.mean, seen, rtol=1e-9)
     assert any(np.allclose(both.closed.sampling, fit.closed.sampling, rtol=1e-9) for fit in alone)
     # However often it is released, the table's sampling error stays; what is known of the table itself grows.
     error = np.sqrt(np.diag(both.closed.sampling))
@@ -92,18 +121,23 @@ def test_releases_of_one_dataset_add_what_they_know_of_one_table(released: Made)
 
 
 def test_datasets_add_what_they_say_of_the_population(released: Made) -> None:
-    """In the user's units. Each is read with the first one's prior, which hardly matters."""
+    """In the user's units. Each is read with the first one's prior, which hardly matters.
+
+    What bounding shifts is alike in both: it is added once, after what they say apart.
+    """
     first, second = released(name="north", seed=1), released(name="south", seed=2)
     both = dpglm.fit([first, second], progress=False)
-    alone = [dpglm.fit(each, progress=False).likelihood for each in (first, second)]
-    expected = sum(each.precision.to_numpy() for each in alone)
+    precisions, shifts, bounded = [], [], []
+    for each in (first, second):
+        fit, (turn, _) = dpglm.fit(each, progress=False), each.design.to_original_units()
+        bounded.append(turn @ fit.closed.bounding @ turn.T)
+        precisions.append(np.linalg.inv(fit.likelihood.covariance.to_numpy() - bounded[-1]))
+        shifts.append(precisions[-1] @ fit.likelihood.mean.to_numpy())
+    expected = np.linalg.inv(np.linalg.inv(sum(precisions)) + sum(bounded) / 2)
     found = both.likelihood.precision.to_numpy()
     size = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     assert (np.abs(found - expected) < 0.02 * size).all()
-    shift = sum(each.shift.to_numpy() for each in alone)
-    np.testing.assert_allclose(
-        np.linalg.solve(found, both.likelihood.shift), np.linalg.solve(expected, shift), rtol=0.05
-    )
+    np.testing.assert_allclose(both.likelihood.mean, np.linalg.solve(sum(precisions), sum(shifts)), rtol=0.05)
     with pytest.raises(InputError, match="only a fit of one table's releases"):
         both.draws(target="table")
 

@@ -4,9 +4,9 @@
 
 ``noise`` is the score's, of a bound B. ``shift`` is what bounding does to the estimate where the regression is only
 roughly right: sqrt(N) rho q standard errors, q the root mean square of what bounding takes from a score over its own,
-and rho (``LookRule.misfit``) how far that is from averaging out. ``slope`` is the share of the score's slope that bounds
-leave; ``loss`` is of efficiency, the error of the bounded estimate over the plain one's where the family is right. All
-are the same for every direction, so for every coefficient: rows are whitened, and noise is isotropic.
+and rho (``LookRule.misfit``) how far that is from averaging out. ``slope`` is the share of the score's slope that
+bounds leave; ``loss`` is of efficiency, the error of the bounded estimate over the plain one's where the family is
+right. All are the same for every direction, so for every coefficient: rows are whitened, and noise is isotropic.
 """
 
 from __future__ import annotations
