@@ -26,13 +26,15 @@ from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.look_plan import look_noise, plan_looks
 from dpglm.custodian.noise import OperatingSystemNoise
 from dpglm.custodian.passes import exact_sums
+from dpglm.custodian.profile_counts import profile_counts
 from dpglm.custodian.sums import BlockSums
 from dpglm.custodian.tables import open_table
 from dpglm.errors import BudgetError, SurveyError
 from dpglm.formula import Design, build_design
 from dpglm.looks.coding import standard_design
-from dpglm.looks.survey import Question, Survey, most_answers, units_of
-from dpglm.privacy import DISCRETE_SHARE, SMALLEST_GRID_NOISE, delta_of
+from dpglm.looks.profile import LOOKS_BEFORE
+from dpglm.looks.survey import COUNT_BITS, Question, Survey, most_answers, units_of
+from dpglm.privacy import DISCRETE_SHARE, SMALLEST_GRID_NOISE, delta_of, mu_of
 from dpglm.releases import Release
 from dpglm.schema import Schema
 from seeded_noise import SeededNoise
@@ -218,9 +220,12 @@ def test_one_row_can_move_the_whole_chain_and_never_by_more_than_mu() -> None:
     moves, made = chain.squared_moves(one, other), one.release
     asked_of = len(made.survey_record.asked)  # type: ignore[union-attr]
     assert sum(moves[:asked_of]) <= Fraction(made.survey_record.mu) ** 2  # type: ignore[union-attr]
+    profiled = moves.pop(asked_of + 3 * LOOKS_BEFORE) / Fraction(made.profile.mu) ** 2  # type: ignore[union-attr]
+    assert 0.999 < profiled <= 1  # after the looks before it
     for place, stage in enumerate(made.stages):
         start = asked_of + 3 * place
         assert 0.999 < sum(moves[start : start + 3]) / Fraction(stage.mu) ** 2 <= 1
+    moves.append(profiled * Fraction(made.profile.mu) ** 2)  # type: ignore[union-attr]
     assert 0.98 < sum(moves) / Fraction(made.privacy.mu) ** 2 <= 1
     assert made.survey_record == other.release.survey_record or made.id != other.release.id
     assert [stage.viewpoint for stage in made.stages] == [stage.viewpoint for stage in other.release.stages]
@@ -238,14 +243,19 @@ def test_what_a_plan_spends_adds_up_to_what_it_guarantees(epsilon: float, known:
         survey = 0 if known else Fraction(units_of(design)) / Fraction(plan.survey_stddev) ** 2
         assert survey <= Fraction(plan.survey_mu) ** 2
         assert (plan.survey_mu == 0) == known
-        total = Fraction(plan.survey_mu) ** 2 + sum(Fraction(look.mu) ** 2 for look in plan.looks)
+        # A replaced row leaves one cell for another, in one histogram or two.
+        profile = Fraction(2 if family == "logistic" else 4) / Fraction(plan.profile_stddev) ** 2
+        assert (1 - 1e-8) * Fraction(plan.profile_mu) ** 2 < profile <= Fraction(plan.profile_mu) ** 2
+        total = sum(Fraction(mu) ** 2 for mu in (plan.survey_mu, plan.profile_mu, *(look.mu for look in plan.looks)))
         assert total <= Fraction(plan.privacy.mu) ** 2
+        # A ledger rounds each part up: together they still fit a cap of this budget.
+        assert total <= Fraction(mu_of(epsilon, 1e-6)) ** 2 * (1 - Fraction(1, 10**9))
         spent = delta_of(plan.privacy.mu, epsilon)
         assert spent <= 1e-6 * (1 - DISCRETE_SHARE) * (1 + 1e-9)
         assert spent > 0.99e-6
         # the finest noise on any integer: of the information's products of two different coordinates
         finest = min(min(look.grid_stddevs) / math.sqrt(2) for look in plan.looks)
-        assert finest > SMALLEST_GRID_NOISE
+        assert min(finest, plan.profile_stddev * 2.0**COUNT_BITS) > SMALLEST_GRID_NOISE
         # and the score's is the finest of a look, so that it is the one that the certificate is given
         assert all(look.grid_stddevs[0] < min(look.grid_stddevs[1:]) / math.sqrt(2) for look in plan.looks)
 
@@ -276,7 +286,7 @@ def test_a_survey_is_kept_when_another_release_takes_the_rest_of_the_budget(
 # Tables as users make them
 
 
-def test_order_engine_and_batches_change_no_integer_of_survey_and_looks() -> None:
+def test_order_engine_and_batches_change_no_integer_of_survey_profile_and_looks() -> None:
     design, numbers = design_of("logistic", "sick", rows=500, terms="a + log(wide) + arm"), np.random.default_rng(2)
     frame = pd.DataFrame({
         "sick": numbers.choice(["no", "yes"], 500), "a": numbers.normal(0, 2, 500),
@@ -298,7 +308,9 @@ def test_order_engine_and_batches_change_no_integer_of_survey_and_looks() -> Non
         source = open_table(each, design.table_columns).repeatable()
         of_batches = [partial(look_sums, design=made.design, view=stage.viewpoint) for stage in made.stages]
         looks = [exact_sums(source, made.design, of_batch).values for of_batch in of_batches]
-        found.append((answers, looks))
+        profiled = partial(profile_counts, design=made.design, view=made.profile.view)  # type: ignore[union-attr]
+        cells = [counts.tolist() for counts in exact_sums(source, made.design, profiled).cells]
+        found.append((answers, cells, looks))
     assert all(each == found[0] for each in found[1:])
 
 
