@@ -19,7 +19,7 @@ demo: $(STAMP)
 
 # Compiled programs are kept beside the environment, so that a second run is quicker.
 test: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/$(VENV)/compiled
-test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0.5
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
