@@ -169,10 +169,10 @@ def squared_move(one: BlockSums, other: BlockSums, noise: Any, dimension: int) -
 def test_no_row_moves_a_look_by_more_than_its_mu_whatever_it_looks_from(family: str, outcome: str) -> None:
     design, numbers = design_of(family, outcome, rows=1), np.random.default_rng(11)
     coded = standard_design(design, some_survey(table_of([LOWEST], design), _request(design)))
-    tables = [table_of([row], design) for row in [LOWEST, MISSING, *(some_row(numbers) for _ in range(10))]]
+    tables = [table_of([row], design) for row in [LOWEST, MISSING, *(some_row(numbers) for _ in range(6))]]
     batches = [next(iter(open_table(table, design.table_columns).batches())) for table in tables]
     size, worst = len(coded.coefficient_names), Fraction(0)
-    for number in range(30):
+    for number in range(24):
         view = on_grid(any_viewpoint(size, False, numbers))
         sums = [look_sums(batch, coded, view) for batch in batches]
         noise = look_noise(1.0, size, (0.02, 0.1, 0.2)[number % 3])

@@ -29,7 +29,7 @@ def moved(blocks, noise, first_x, first_y, second_x, second_y):
     return total
 
 
-def search(blocks, noise, radius, response_range, dimension, seed, pairs=10_000):
+def search(blocks, noise, radius, response_range, dimension, seed, pairs=4_000):
     """Largest squared distance found among random rows, corners, and rows climbed to from the best of them."""
     rng = np.random.default_rng(seed)
     low, high = response_range
@@ -166,7 +166,7 @@ def test_bound_is_above_a_fine_grid_for_random_block_lists():
         low = rng.normal()
         high, radius = low + math.exp(rng.normal()), math.exp(rng.normal() / 2)
         claimed = sensitivity(shapes(pairs), noise, radius, (low, high))
-        y, z, t = np.meshgrid(np.linspace(low, high, 41), np.linspace(low, high, 41), np.linspace(-1, 1, 201))
+        y, z, t = np.meshgrid(np.linspace(low, high, 25), np.linspace(low, high, 25), np.linspace(-1, 1, 121))
         grid = sum(
             radius ** (2 * k) * (y ** (2 * q) + z ** (2 * q) - 2 * (y * z) ** q * t**k) / stddev**2
             for (q, k), stddev in zip(pairs, noise, strict=True)
