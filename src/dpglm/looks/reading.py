@@ -41,9 +41,9 @@ Floats = npt.NDArray[np.float64]
 # Constants of the method; docs/looks.md says what each is for and how it was chosen.
 # Relative error of the predicted information, as guessed before it is seen: at first, and after a look; how far off the
 # guess may be, as the deviation of its logarithm, and the tolerances that are weighed, in guesses.
-FIRST_TOLERANCE, LATER_TOLERANCE = 0.15, 0.075
+FIRST_TOLERANCE, LATER_TOLERANCE = 0.15, 0.1
 _GUESS, _TOLERANCES = 0.7, np.geomspace(0.2, 6.0, 25)
-CURVATURE = 0.5  # allowance for what is left of second-order terms, in typical ones
+CURVATURE = 0.75  # allowance for what is left of second-order terms, in typical ones
 SPREAD_TOLERANCE = 0.7  # relative error of the spread, as the looks before give it
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 _LEAST_INFORMATION = 0.1  # of an average direction; less where it is known to be less

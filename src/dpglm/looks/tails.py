@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 # Hypotheses: scales of most rows, with their prior chances; how many times as far the others reach, and their share.
 _CORES, _CORE_CHANCES = np.array([0.7, 0.85, 1.0, 1.15]), np.array([0.1, 0.1, 0.7, 0.1])
 _FARTHER, _SHARES = np.array([1.6, 2.2, 3.2, 5.0, 8.0]), np.geomspace(0.002, 0.2, 8)
-_MOST_VARIANCE = 0.15  # that the others add, in the core's (chosen by `make bench-rule`)
+_TYPICAL_VARIANCE = 0.1  # that others add, in the core's: with more of it a hypothesis is less likely
 _NO_OTHERS = 0.3  # chance of a table without others
 _MISFIT = 0.1  # relative error of a count by the best hypothesis
 
@@ -70,16 +70,13 @@ def measured(core: Floats, rungs: Floats, cells: Floats, stddev: float) -> Mixtu
 @lru_cache(maxsize=1)
 def _hypotheses() -> tuple[Floats, Floats, Floats, Floats]:
     """Scale of the core, share of the others, how many times as far they reach, logarithm of the chance."""
-    others = [
-        (share, farther)
-        for farther in _FARTHER.tolist()
-        for share in _SHARES.tolist()
-        if share * farther**2 <= _MOST_VARIANCE
-    ]
+    farther, shares = (each.ravel() for each in np.meshgrid(_FARTHER, _SHARES))
+    chances = 1 / (1 + (shares * farther**2 / _TYPICAL_VARIANCE) ** 2)
+    others = list(zip(shares.tolist(), farther.tolist(), (chances / chances.sum()).tolist(), strict=True))
     rows = []
     for core, chance in zip(_CORES.tolist(), _CORE_CHANCES.tolist(), strict=True):
         rows.append((core, 0.0, 1.0, math.log(chance * _NO_OTHERS)))
-        rows += [(core, *each, math.log(chance * (1 - _NO_OTHERS) / len(others))) for each in others]
+        rows += [(core, share, times, math.log(chance * (1 - _NO_OTHERS) * other)) for share, times, other in others]
     columns = np.array(rows).T
     return columns[0], columns[1], columns[2], columns[3]
 
