@@ -24,6 +24,7 @@ import dpglm
 from dpglm.custodian.build import Request, build_release
 from dpglm.errors import SurveyError
 from machine import RESULTS, commit, machine
+from other_tables import OTHERS
 from real_tables import LOADERS, frame_of, maximum_likelihood, rows_of, widened
 from seeded_noise import SeededNoise
 
@@ -31,13 +32,14 @@ SEED, DELTA, REPETITIONS = 20261118, 1e-5, 50
 EPSILONS, SIZES, WIDTHS = (0.3, 1.0, 3.0, 10.0), (2_000, 10_000, 40_000), (1.0, 5.0, 30.0, 300.0, None)
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 OUTPUT = RESULTS / "real.jsonl"
+TABLES = LOADERS | OTHERS
 _QUANTILES = (0.6744897501960817, 1.6448536269514722, 1.959963984540054, 2.5758293035489004)
 
 
 @lru_cache(maxsize=2)
 def whole(name: str, folder: Path) -> Any:
     """A table with its population values."""
-    loaded = frame_of(name, folder)
+    loaded = frame_of(TABLES[name], folder)
     if loaded is None:
         return None
     frame, columns, formula, family = loaded
@@ -50,7 +52,7 @@ def run_sample(
 ) -> list[dict[str, Any]]:
     """One drawn table: every budget and width. Numbers are by coefficient, in the user's units."""
     frame, columns, formula, family, x, y, population = whole(name, folder)
-    key = [SEED, list(LOADERS).index(name), rows, number]
+    key = [SEED, list(TABLES).index(name), rows, number]
     chosen = np.random.default_rng(key).integers(0, len(y), rows)
     estimate, _, sandwich = maximum_likelihood(family, x[chosen], y[chosen])
     error = np.sqrt(np.diag(sandwich))

@@ -19,6 +19,8 @@ from dpglm.formula import Design, build_design
 
 SIMULATED_ROWS = 1_000_000
 
+Loaded = tuple[pd.DataFrame, dict[str, Any], str, str]  # rows, schema, formula, family
+
 
 @dataclass(frozen=True)
 class Table:
@@ -46,7 +48,7 @@ def count(upper: int) -> dict[str, Any]:
     return {"type": "count", "upper": upper, "fill": 0}
 
 
-def _adult(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _adult(folder: Path) -> Loaded:
     frame = pd.read_csv(folder / "adult.csv.gz")
     frame["married"] = frame["marital_status"].str.contains("Married").astype(int)
     columns = {
@@ -58,7 +60,7 @@ def _adult(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     return frame, columns, formula, "logistic"
 
 
-def _adult_hours(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _adult_hours(folder: Path) -> Loaded:
     frame, columns, _, _ = _adult(folder)
     return frame, columns, "hours_per_week ~ age + education_num + married + sex", "linear"
 
@@ -75,21 +77,21 @@ def _acs(folder: Path, outcome: str) -> tuple[pd.DataFrame, dict[str, Any], str]
     return frame, columns, f"{outcome} ~ {' + '.join(predictors)}"
 
 
-def _raw_gain(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _raw_gain(folder: Path) -> Loaded:
     """Capital gain as it stands: nine in ten are zero, the largest is 99,999."""
     frame, columns, _, _ = _adult(folder)
     columns = columns | {"capital_gain": number(0, 100_000)}
     return frame, columns, "income ~ age + education_num + capital_gain + sex", "logistic"
 
 
-def _raw_income(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _raw_income(folder: Path) -> Loaded:
     """Income as it stands, a skewed predictor, some of it negative."""
     frame, columns, _ = _acs(folder, "married")
     columns = columns | {"income": number(-10_000, 500_000)}
     return frame, columns, "married ~ income + sex + age + educ", "logistic"
 
 
-def _fair(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _fair(folder: Path) -> Loaded:
     frame = pd.read_csv(folder / "fair_affairs.csv.gz")
     frame["any"] = (frame["affairs"] > 0).astype(int)
     columns = {
@@ -99,7 +101,7 @@ def _fair(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     return frame, columns, "any ~ rate_marriage + age + yrs_married + children + religious + educ", "logistic"
 
 
-def _randhie(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _randhie(folder: Path) -> Loaded:
     frame = pd.read_csv(folder / "randhie.csv.gz")
     columns = {
         "mdvis": count(40), "lncoins": number(0, 5), "idp": two(0, 1), "lpi": number(0, 8), "fmde": number(0, 9),
@@ -109,7 +111,7 @@ def _randhie(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     return frame, columns, formula, "poisson"
 
 
-def _doctor(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _doctor(folder: Path) -> Loaded:
     frame = pd.read_csv(folder / "doctor_visits.csv.gz")
     columns = {
         "visits": count(10), "gender": two("male", "female"), "age": number(0.15, 0.75), "income": number(0, 1.5),
@@ -118,7 +120,7 @@ def _doctor(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     return frame, columns, "visits ~ gender + age + income + illness + reduced + health + private", "poisson"
 
 
-def _simulated(family: str) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
+def _simulated(family: str) -> Loaded:
     """Binary, skewed, heavy-tailed and correlated columns, and a regression that misses curves and interactions."""
     rng = np.random.default_rng(5)
     rows = SIMULATED_ROWS
@@ -150,7 +152,7 @@ def _simulated(family: str) -> tuple[pd.DataFrame, dict[str, Any], str, str]:
     return frame, columns, "y ~ treated + dose + score + trend + rare", family
 
 
-LOADERS: dict[str, Callable[[Path], tuple[pd.DataFrame, dict[str, Any], str, str]]] = {
+LOADERS: dict[str, Callable[[Path], Loaded]] = {
     "adult": _adult,
     "acs_high_income": lambda folder: (*_acs(folder, "high"), "logistic"),
     "acs_married": lambda folder: (*_acs(folder, "married"), "logistic"),
@@ -188,10 +190,10 @@ def load(name: str, folder: Path) -> Table | None:
     return Table(name, design, design.predictors(values, len(frame)).T, design.outcome.evaluate(values))
 
 
-def frame_of(name: str, folder: Path) -> tuple[pd.DataFrame, dict[str, Any], str, str] | None:
+def frame_of(loader: Callable[[Path], Loaded], folder: Path) -> Loaded | None:
     """The raw columns of a table, numbers clamped to the bounds of a careful custodian; schema, formula and family."""
     try:
-        frame, columns, formula, family = LOADERS[name](folder)
+        frame, columns, formula, family = loader(folder)
     except FileNotFoundError:
         return None
     words = formula.replace("~", "+").replace(" ", "").split("+")

@@ -100,6 +100,19 @@ def plan(
     outcome: Annotated[
         float | None, typer.Option(help="Share of rows with the outcome (default: 0.3), or mean count (default: 1).")
     ] = None,
+    spread: Annotated[
+        list[str] | None, typer.Option(help="What you expect of a number, age=15: widths in its unit, too. Repeatable.")
+    ] = None,
+    share: Annotated[
+        list[str] | None, typer.Option(help="Shares of a column's levels, smoker=0.6,0.3,0.1. May be repeated.")
+    ] = None,
+    half_width: Annotated[
+        float | None,
+        typer.Option(help="Also tell the smallest epsilon and number of rows for such an interval."),
+    ] = None,
+    survey: Annotated[
+        Path | None, typer.Option(help="A release of the same dataset, whose survey says where its columns live.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="A picture to write: .png, .svg or .pdf.")] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -114,6 +127,9 @@ def plan(
       dpglm plan --schema patients.toml --family logistic \\
         --formula "diabetes ~ age + bmi" --epsilon 0.5 --epsilon 1 \\
         --rows 8000 --effect 0.3 --output plan.png
+      dpglm plan --schema patients.toml --family logistic \\
+        --formula "diabetes ~ age + bmi" --epsilon 1 \\
+        --spread age=15 --spread bmi=5 --half-width 0.1
     """
     import dpglm
 
@@ -123,13 +139,31 @@ def plan(
         check_output(output, "a picture", force)
     given = {"epsilon": epsilon, "rows": rows}
     chosen = {name: values for name, values in given.items() if values}
+    if survey is not None:
+        expect("survey", survey, "a release")
     made = dpglm.plan(
         formula, schema=load_schema(schema), family=family, delta=delta, effect=effect, method=method, outcome=outcome,
-        **chosen,
+        spreads={name: values[0] for name, values in _by_column("spread", spread).items()} or None,
+        shares=_by_column("share", share) or None, half_width=half_width,
+        survey=None if survey is None else dpglm.load_release(survey), **chosen,
     )  # fmt: skip
     if output is not None:
         write_picture(output, made.plot().figure)
     say(json.dumps(made.to_dict()) if as_json else str(made), quiet and not as_json)
+
+
+def _by_column(option: str, given: list[str] | None) -> dict[str, list[float]]:
+    """Options of the form column=number,number."""
+    found = {}
+    for each in given or []:
+        name, _, values = each.rpartition("=")
+        try:
+            found[name] = [float(value) for value in values.split(",")]
+        except ValueError:
+            name = ""
+        if not name:
+            raise InputError(option, each, "must be column=number", "write for example age=15")
+    return found
 
 
 def release(

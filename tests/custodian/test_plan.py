@@ -96,6 +96,80 @@ def test_a_release_by_looks_is_about_as_wide_as_expected(family: str, epsilon: f
     assert np.median(inflations) == pytest.approx(case.inflation, rel=0.2)
 
 
+def test_each_coefficient_is_told_in_standard_deviations_and_in_its_own_unit() -> None:
+    """Of a release of the table that is assumed: two levels of unequal shares, a number of a stated spread."""
+    rng = np.random.default_rng(4)
+    rows = 20_000
+    age = rng.normal(50, 15, rows)
+    group = rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
+    u = -0.85 + 0.3 * (age - 50) / 15 + 0.3 * (group == "b")
+    frame = pd.DataFrame({"age": age, "group": group, "sick": (rng.random(rows) < 1 / (1 + np.exp(-u))).astype(int)})
+    made = dpglm.Schema.from_dict({
+        "dataset": {"name": "patients", "rows": rows},
+        "columns": {
+            "age": {"type": "numeric", "lower": 0, "upper": 120}, "sick": LEVELS,
+            "group": {"type": "categorical", "levels": ["a", "b", "c"], "fill": "a"},
+        },
+    })  # fmt: skip
+    options = {"schema": made, "family": "logistic", "epsilon": 1.0}
+    release = build_release(frame, Request("sick ~ age + group", made, "logistic", 1.0, 1e-6), SeededNoise(2))
+    realised = 1.96 * dpglm.fit(release).summary()["sd"].iloc[1:]
+    shares = {"group": [0.5, 0.3, 0.2]}
+    (case,) = plan("sick ~ age + group", rows=rows, spreads={"age": 15}, shares=shares, **options).cases
+    (seen,) = plan("sick ~ age + group", rows=rows, survey=release, **options).cases
+    for planned in (case, seen):
+        assert [each.name for each in planned.coefficients] == list(realised.index)
+        np.testing.assert_allclose([each.original for each in planned.coefficients], realised, rtol=0.2)
+    (unsaid,) = plan("sick ~ age + group", rows=rows, **options).cases
+    assert [each.original is None for each in unsaid.coefficients] == [True, False, False]
+    assert unsaid.coefficients[0].half_width == pytest.approx(realised["age"] * 15, rel=0.2)
+
+
+def test_wrong_signs_and_findings_are_those_of_two_estimates_side_by_side() -> None:
+    """Drawn: an estimate without privacy, and the same with more noise."""
+    (case,) = plan("sick ~ a + b", schema=schema(), family="logistic", epsilon=0.3, rows=4_000, effect=0.15).cases
+    each = case.coefficients[0]
+    stddev = each.half_width / 1.959964
+    plain = stddev / each.inflation
+    rng = np.random.default_rng(7)
+    alone = rng.normal(0.0, plain, 400_000)
+    private = alone + rng.normal(0.0, math.sqrt(stddev**2 - plain**2), len(alone))
+
+    def significant(estimates: Any, error: float) -> Any:
+        return np.abs(estimates) > 1.959964 * error
+
+    lost = significant(alone + 0.15, plain) & ~significant(private + 0.15, stddev)
+    false = significant(private, stddev) & ~significant(alone, plain)
+    assert each.wrong_sign == pytest.approx(np.mean(private + 0.15 < 0), abs=0.005)
+    assert each.lost == pytest.approx(lost.mean(), abs=0.005)
+    assert each.false == pytest.approx(false.mean(), abs=0.005)
+    assert each.lost > 0.1
+
+
+def test_what_a_half_width_takes_is_just_enough() -> None:
+    options: dict[str, Any] = {"schema": schema(), "family": "logistic", "rows": 8_000}
+    budget, rows = plan("sick ~ a + b", epsilon=1.0, half_width=0.08, **options).needed
+    assert (budget.is_epsilon, rows.is_epsilon) == (True, False)
+    assert budget.epsilon is not None
+    assert rows.rows is not None
+    for epsilon, enough in ((budget.epsilon * 1.01, True), (budget.epsilon * 0.95, False)):
+        assert (plan("sick ~ a + b", epsilon=epsilon, **options).cases[0].half_width <= 0.08) == enough
+    for number, enough in ((rows.rows, True), (int(rows.rows * 0.9), False)):
+        case = plan("sick ~ a + b", epsilon=1.0, **(options | {"rows": number})).cases[0]
+        assert (case.half_width <= 0.08) == enough
+    impossible, _ = plan("sick ~ a + b", epsilon=1.0, half_width=1e-3, **options).needed
+    assert impossible.epsilon is None
+    assert "none will do" in str(plan("sick ~ a + b", epsilon=1.0, half_width=1e-3, **options))
+
+
+def test_the_verdict_follows_the_width() -> None:
+    made = plan("sick ~ a + b", schema=schema(), family="logistic", rows=20_000, epsilon=[0.1, 1, 10])
+    poor, fair, good = (case.verdict for case in made.cases)
+    assert "more than the 1.25 times" in poor
+    assert "half of the economists" in fair
+    assert "strict quarter" in good
+
+
 def test_bounds_do_not_matter_to_looks() -> None:
     wide = {"type": "numeric", "lower": -1000, "upper": 9000}
     columns = schema().to_dict()["columns"] | {"a": wide, "b": wide}
@@ -160,6 +234,13 @@ def test_power_is_that_of_a_normal_estimate() -> None:
         ({"outcome": 1}, "outcome = 1: must lie between 0 and 1"),
         ({"outcome": 0.5, "method": "moments"}, "outcome = 0.5: belongs to two levels or counts, by looks"),
         ({"family": "probit"}, "family = probit"),
+        ({"spreads": {"c": 1}}, "spreads = c: must be among a, b"),
+        ({"spreads": {"a": 0}}, "spreads['a'] = 0: must be a number above 0"),
+        ({"spreads": 3}, "spreads = 3: must be a dict by column"),
+        ({"shares": {"sick": [0.5, 0.3, 0.2]}}, "must be 2 shares between 0 and 1"),
+        ({"shares": {"sick": [0.5, 0.5]}, "method": "moments"}, "belongs to method='looks'"),
+        ({"half_width": -1}, "half_width = -1: must be a number above 0"),
+        ({"survey": 3}, "survey = int: must be a release by looks"),
     ],
 )
 def test_mistakes_are_one_line(options: dict[str, Any], rule: str) -> None:
@@ -191,13 +272,22 @@ def test_the_command_prints_tables_and_draws(folder: Path, capsys: pytest.Captur
     assert command("--epsilon", "1", "--rows", "5000", "--json") == 0
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert (case["rows"], case["epsilon"]) == (5000, 1.0)
+    assert command("--epsilon", "1", "--spread", "a=0.3", "--share", "sick=0.8,0.2", "--half-width", "0.1") == 0
+    text = capsys.readouterr().out
+    assert "smallest epsilon for ± 0.1" in text
+    assert "in its unit" in text
     assert command("--method", "moments", "--epsilon", "1") == 0
     assert "a column's whole range" in capsys.readouterr().out
 
 
 def test_the_command_writes_nothing_after_a_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.iterdir())
-    for arguments in (("--output", "plan.txt"), ("--output", "plan.png", "--effect", "-1"), ("--rows", "0")):
+    for arguments in (
+        ("--output", "plan.txt"),
+        ("--output", "plan.png", "--effect", "-1"),
+        ("--rows", "0"),
+        ("--spread", "a"),
+    ):
         assert command(*arguments) == 1
         assert capsys.readouterr().err.count("\n") == 1
     assert sorted(folder.iterdir()) == before

@@ -104,7 +104,8 @@ def integers(table: Any, case: Case, rows: int = ROWS) -> Integers:
     release = build_release(table, request, FixedNoise())
     record = release.survey_record
     survey = () if record is None else tuple(answers for _, answers in record.asked)
-    return survey + tuple(block.integers for stage in release.stages for block in stage.blocks)
+    profile = () if release.profile is None else release.profile.counts
+    return survey + profile + tuple(block.integers for stage in release.stages for block in stage.blocks)
 
 
 @lru_cache

@@ -159,7 +159,8 @@ def integers(table: Any, case: tuple[str, str, str] = CASES[0], rows: int = ROWS
     release = build_release(table, Request(formula, schema(rows), family, 1.0, 1e-6, method=method), FixedNoise(5))
     record = release.survey_record
     survey = [] if record is None else [answers for _, answers in record.asked]
-    return survey + [block.integers for stage in release.stages for block in stage.blocks]
+    profile = [] if release.profile is None else [*release.profile.counts]
+    return survey + profile + [block.integers for stage in release.stages for block in stage.blocks]
 
 
 @contextlib.contextmanager
@@ -175,7 +176,7 @@ def pandas_of_any_version() -> Iterator[None]:
 
 @pytest.mark.parametrize("case", [*CASES, *LOOKS], ids=lambda case: f"{case[1]}-{case[2]}")
 def test_the_integers_of_a_single_machine(frame: Any, case: tuple[str, str, str]) -> None:
-    """Of looks: of the survey, and of five passes that each depend on those before."""
+    """Of looks: of the survey, the profile, and of five passes that each depend on those before."""
     assert integers(frame, case) == integers(patients(), case)
 
 
@@ -359,7 +360,9 @@ def test_a_bug_on_an_executor_says_nothing_about_rows(
         raise ValueError(f"{SECRET}: {batch.column(0)[0]}")
 
     before = log.stat().st_size
-    for case, module, name in ((CASES[0], by_moments, "moment_sums"), (LOOKS[0], by_looks, "look_sums")):
+    for case, module, name in (
+        (CASES[0], by_moments, "moment_sums"), (LOOKS[0], by_looks, "profile_counts"), (LOOKS[0], by_looks, "look_sums")
+    ):  # fmt: skip
         monkeypatch.setattr(module, name, broken)
         assert "its Spark job did not finish" in refused(frame, FileError, case=case)
     assert_silent(log, before)

@@ -1,82 +1,152 @@
 """What a release by looks would tell of a nominal table, step by step as the looks would go. No row is read.
 
-The nominal table has columns without relation to each other, levels of equal shares, and effects of a typical size.
-Its looks are expectations without noise; everything else (budget, bounds, what is learnt of a look) is the code of a
-release and of its fit, so that a plan and a release choose the same bounds.
+The nominal table has columns without relation to each other and effects of a typical size; where its columns live is
+assumed (levels of equal shares, unless something else is said) or what an earlier survey of the table showed. Its looks
+are expectations without noise; everything else (budget, bounds, what is learnt of a look) is the code of a release and
+of its fit, so that a plan and a release choose the same bounds and predict the same error.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.look_plan import LookNoise, plan_looks
-from dpglm.formula import Design
+from dpglm.custodian.look_plan import LookNoise, LookPlan, plan_looks
+from dpglm.expressions import Expression
+from dpglm.formula import Design, DesignColumn, Factor
 from dpglm.looks.coding import before_looks, default_prior, standard_design
-from dpglm.looks.gaussian import of_population, of_prior, of_table, together
-from dpglm.looks.population import inverse, seen
-from dpglm.looks.reading import Knowledge, Look, add_look
+from dpglm.looks.gaussian import of_population, of_prior, together
+from dpglm.looks.population import Population, Standing, inverse, of_moments
+from dpglm.looks.reading import Knowledge, Look, add_look, sampling_covariance
 from dpglm.looks.rule import next_viewpoint
 from dpglm.looks.survey import Place, Subject, Survey, subjects
-from dpglm.looks.viewpoint import Viewpoint
 from dpglm.schema import Column
 
 PREDICTOR_STDDEV = 0.5  # of the linear predictor, standard units: how strong the columns are together
-_RANGE = 10.0  # declared range of a number, in its standard deviations
+_RANGE = 10.0  # declared range of a number, in its standard deviations, where nothing is said of it
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What is assumed of a table that nobody has seen: none of it is read from rows.
+
+    ``outcome`` is the share of the second level, or the mean count; ``spreads`` are standard deviations of numeric
+    columns, and ``shares`` of levels, by column and in the levels' order.
+    """
+
+    outcome: float | None = None
+    spreads: Mapping[str, float] | None = None
+    shares: Mapping[str, tuple[float, ...]] | None = None
 
 
 @dataclass(frozen=True)
 class Told:
-    """Standard deviation of a slope in standard units, and how much of it privacy adds: both of an average slope."""
+    """One coefficient: its posterior standard deviation with privacy and its standard error without, standard units.
 
+    ``unit`` turns them into the user's, and is None where a spread that nobody stated would decide it.
+    """
+
+    name: str
     stddev: float
-    inflation: float
+    plain: float
+    unit: float | None
 
 
-def told_by_looks(design: Design, epsilon: object, delta: object, outcome: float | None) -> Told:
-    """What looks at the nominal table tell; ``outcome`` is its share of the second level, or its mean count."""
-    plan = plan_looks(design, epsilon, delta)
-    survey = _survey(design, outcome)
+def told_by_looks(
+    design: Design, epsilon: object, delta: object, survey: Survey, stated: frozenset[str] | None
+) -> tuple[Told, ...]:
+    """What looks at the nominal table tell of each slope.
+
+    ``stated`` are the numbers whose spread was stated; None where the survey is one that exists.
+    """
+    plan = plan_looks(design, epsilon, delta, survey_is_known=stated is None)
     coded = standard_design(design, survey)
     prior = default_prior(coded, survey)
-    known = before_looks(coded, survey, prior)
-    slopes = len(known.centre) - design.intercept
+    known = _read(plan, before_looks(coded, survey, prior), _population(coded))
+    posterior = together([of_population(known), of_prior(prior)]).covariance
+    plain = sampling_covariance(known) / (1 + known.loss)
+    matrix, _ = coded.to_original_units()
+    stddevs, errors = np.sqrt(np.diag(posterior)), np.sqrt(np.diag(plain))
+    units = np.abs(np.diag(matrix)).tolist()
+    slopes = [column for term in coded.terms for column in term.columns]
+    first = int(design.intercept)
+    return tuple(
+        Told(
+            column.name, float(stddevs[n]), float(errors[n]), units[n] if _has_unit(column, design, stated) else None
+        )
+        for n, column in enumerate(slopes, first)
+    )  # fmt: skip
+
+
+def _has_unit(column: DesignColumn, design: Design, stated: frozenset[str] | None) -> bool:
+    """Whether every scale that its unit depends on was stated."""
+    factors = (*column.factors, design.outcome) if design.family.coding == "scaled" else column.factors
+    numbers = [factor.source.text for factor in factors if isinstance(factor.source, Expression)]
+    return stated is None or set(numbers) <= stated
+
+
+def _population(coded: Design) -> Population:
+    """Rows of the nominal table in standard units: only levels of one factor are related, for a row has one of them."""
+    columns = [column for term in coded.terms for column in term.columns]
+    covariance = np.eye(len(columns) + (coded.offset is not None))
+    for one, two in combinations(range(len(columns)), 2):
+        if len(columns[one].factors) == len(columns[two].factors) == 1:
+            covariance[one, two] = covariance[two, one] = _relation(columns[one].factors[0], columns[two].factors[0])
+    mean = np.zeros(len(covariance))
+    return of_moments(mean, covariance, coded.intercept, coded.offset is not None)
+
+
+def _relation(one: Factor, two: Factor) -> float:
+    """Correlation of two indicators of one factor, whose centres are the shares of their levels."""
+    if one.source != two.source or not isinstance(one.source, Column):
+        return 0.0
+    return -one.center * two.center / (one.scale * two.scale)
+
+
+def _read(plan: LookPlan, known: Knowledge, population: Population) -> Knowledge:
+    """What is known after all looks at the nominal table; its profile shows the tails that are typical."""
+    slopes = len(known.centre) - known.intercept
     truth = known.centre + 0.0
-    truth[design.intercept :] = PREDICTOR_STDDEV / math.sqrt(slopes)
+    truth[known.intercept :] = PREDICTOR_STDDEV / math.sqrt(slopes)
     for noise in plan.looks:
         view = next_viewpoint(known, plan.privacy.mu, noise.mu)
-        known = add_look(known, _expected_look(known, view, noise, truth - view.centre_vector))
-    population = of_population(known)
-    posterior = np.diag(together([population, of_prior(prior)]).covariance)[design.intercept :]
-    sampling = np.diag(population.covariance - of_table(known).covariance)[design.intercept :]
-    return Told(math.sqrt(posterior.mean()), math.sqrt((posterior / sampling).mean()))
+        standing = Standing(population, view, known.family, known.response_range)
+        known = add_look(known, _expected_look(standing, known.num_rows, noise, truth - view.centre_vector))
+    return known
 
 
-def _survey(design: Design, outcome: float | None) -> Survey:
+def nominal_survey(design: Design, assumed: Assumptions) -> Survey:
     """What a survey would say of the nominal table."""
     asked = subjects(design)
-    places = [_place(subject) for subject in asked]
-    if outcome is not None:
-        first = places[0]
+    places = [_place(subject, assumed) for subject in asked]
+    if assumed.outcome is not None:
+        first, outcome = places[0], assumed.outcome
         places[0] = replace(first, shares=(1 - outcome, outcome)) if first.shares else replace(first, centre=outcome)
     rows = float(design.schema.dataset.rows)
     return Survey(asked, tuple(places), (0.0,) * len(design.table_columns), rows, 0.0, ())
 
 
-def _place(subject: Subject) -> Place:
-    source = subject.source  # declared bounds only say where the nominal table lies
+def _place(subject: Subject, assumed: Assumptions) -> Place:
+    source = subject.source
     if isinstance(source, Column):
-        return Place(0.0, 1.0, (1 / len(source.levels),) * len(source.levels), 0.0)
-    return Place((source.lower + source.upper) / 2, (source.upper - source.lower) / _RANGE, (), 0.0)
+        equal = (1 / len(source.levels),) * len(source.levels)
+        return Place(0.0, 1.0, (assumed.shares or {}).get(source.name, equal), 0.0)
+    spread = (assumed.spreads or {}).get(subject.name)
+    # Declared bounds only say where the nominal table lies.
+    return Place(
+        (source.lower + source.upper) / 2, (source.upper - source.lower) / _RANGE if spread is None else spread, (), 0.0
+    )
 
 
-def _expected_look(known: Knowledge, view: Viewpoint, noise: LookNoise, move: npt.NDArray[np.float64]) -> Look:
-    """A look at a table that is as the looks before it said, and whose estimate is a move away."""
-    table = seen(known.population, view, known.family, known.response_range, known.information)
-    rows = known.num_rows
+def _expected_look(standing: Standing, rows: float, noise: LookNoise, move: npt.NDArray[np.float64]) -> Look:
+    """A look at the nominal table, whose estimate is a move away."""
+    view = standing.view
+    table = standing.seen(standing.population.moments(standing.residual[0]))
     score = rows * table.slope(move) @ inverse(view.whitening_matrix).T @ move
     stddevs = np.multiply(noise.grid_stddevs, view.units).tolist()
     return Look(view, score, rows * table.bounded, rows * table.square(), stddevs[0], stddevs[1], stddevs[2], noise.mu)

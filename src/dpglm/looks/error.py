@@ -61,7 +61,7 @@ def predicted_error(
         taken += share * scale**2 * (1 - 2 * once + twice + excess * once)
     return PredictedError(
         noise=(score_noise * bounds) ** 2 * size / (rows * energy * dispersion * slope**2),
-        shift=rows * family.look_rule.misfit**2 * taken / slope**2,
+        shift=rows * family.look_rule.misfit**2 * np.maximum(taken, 0.0) / slope**2,
         loss=shorter.mean(clipped, bounds, 2) / (dispersion * energy * slope**2) - 1,
     )
 
