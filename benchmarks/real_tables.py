@@ -169,6 +169,13 @@ LOADERS: dict[str, Callable[[Path], Loaded]] = {
 }
 
 
+# Tables that constants of the method may be chosen on. All others, here and in ``other_tables``, only report.
+CHOSEN_ON = (
+    "adult", "acs_married", "raw_income", "simulated_logistic", "randhie", "simulated_counts", "acs_log_income",
+    "simulated_linear",
+)  # fmt: skip
+
+
 def load(name: str, folder: Path) -> Table | None:
     """A table by name, or None where its file is absent."""
     try:

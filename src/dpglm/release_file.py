@@ -25,7 +25,7 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
-from dpglm.looks.profile import LOOKS_BEFORE, Profile, histograms, squared_change
+from dpglm.looks.profile import LOOKS_BEFORE, Profile, cells, squared_change
 from dpglm.looks.survey import Place, Question, Survey, SurveyRecord, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
@@ -235,9 +235,9 @@ def _profile_dict(profile: Profile) -> dict[str, Any]:
 
 
 def _profile(data: dict[str, Any], design: Design) -> Profile:
-    """A stated profile; it has a count for every rung of its family."""
+    """A stated profile; it has a count for every cell of its family and formula."""
     counts = tuple(tuple(map(int, values)) for values in data["values"])
-    wanted = [len(rungs) for rungs in histograms(design.family)]
+    wanted = list(cells(design.family, len(design.coefficient_names)))
     if [len(values) for values in counts] != wanted:
         raise InputError("profile", [len(values) for values in counts], f"must have {wanted} counts", "ask again")
     return Profile(_viewpoint(data["viewpoint"], design), counts, float(data["noise_stddev"]), float(data["mu"]))

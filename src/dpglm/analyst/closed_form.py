@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.gaussian import Gaussian, of_prior, of_table, together
 from dpglm.looks.population import inverse, solve
 from dpglm.looks.profile import LOOKS_BEFORE, add_profile
-from dpglm.looks.reading import Belief, Knowledge, add_look, sampling_covariance
+from dpglm.looks.reading import Belief, Knowledge, add_look, plain_covariance, sampling_covariance, shift_covariance
 from dpglm.releases import Release
 
 if TYPE_CHECKING:
@@ -103,16 +103,16 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
             for member in members
         ]
         own = [
-            (of_table(each), sampling_covariance(each)) if member is first else _turned(each, member, matrix, shift)
+            _told(each) if member is first else _turned(_told(each), member, matrix, shift)
             for each, member in zip(known, members, strict=True)
         ]
-        table = together([statement for statement, _ in own])
+        table = together([told.statement for told in own])
         leading = max(range(len(members)), key=lambda n: members[n].stages[-1].mu)
-        error, by_bounds = own[leading][1], known[leading]
-        tables.append(table.with_error(error * (by_bounds.bounding + abs(by_bounds.loss))))
+        error, shifted, without = own[leading].sampling, own[leading].shift, own[leading].plain
+        tables.append(table.with_error(shifted + _apart(error, without)))
         populations.append(table.with_error(error))
-        plain.append(error / (1 + by_bounds.loss))
-        shifts.append(error * by_bounds.bounding)
+        plain.append(without)
+        shifts.append(shifted)
         surprises += [chance for each in known for chance in each.surprises]
         spreads.append(known[leading].spread * members[leading].design.spread_unit)
         widths.append(float(np.std(known[leading].population.rows @ known[leading].centre)))
@@ -170,12 +170,37 @@ def _in_units_of(release: Release, belief: Belief, matrix: Floats, shift: Floats
     return Belief(turn @ belief.mean + solve(own, shift - own_shift), turn @ belief.covariance @ turn.T)
 
 
-def _turned(known: Knowledge, release: Release, matrix: Floats, shift: Floats) -> tuple[Gaussian, Floats]:
-    """What a release says of its table, and its sampling error, in the first release's standard units."""
+class _Told(NamedTuple):
+    """What a release says of its table's own estimate; covariances of sampling error, without bounds too, and of the
+    shift by bounding.
+    """
+
+    statement: Gaussian
+    sampling: Floats
+    plain: Floats
+    shift: Floats
+
+
+def _told(known: Knowledge) -> _Told:
+    """In the release's own standard units."""
+    sampling = sampling_covariance(known)
+    return _Told(
+        of_table(known), sampling, plain_covariance(known, sampling), shift_covariance(known, sampling)
+    )  # fmt: skip
+
+
+def _turned(told: _Told, release: Release, matrix: Floats, shift: Floats) -> _Told:
+    """In the first release's standard units."""
     own, own_shift = release.design.to_original_units()
     turn = solve(matrix, own)
-    statement = of_table(known).turned(turn, solve(matrix, own_shift - shift))
-    return statement, turn @ sampling_covariance(known) @ turn.T
+    statement = told.statement.turned(turn, solve(matrix, own_shift - shift))
+    return _Told(statement, *(turn @ each @ turn.T for each in told[1:]))
+
+
+def _apart(bounded: Floats, plain: Floats) -> Floats:
+    """Covariance of the bounded and the plain estimate of one table, apart from each other: the least efficiency lost."""
+    ratio = np.sqrt(np.abs(np.diag(bounded) - np.diag(plain)) / np.diag(bounded))
+    return np.asarray(np.outer(ratio, ratio) * bounded)
 
 
 def _drawn(closed: ClosedForm, prior: Prior, shape: tuple[int, int], first: Release, seed: int) -> Floats | NormalDraws:

@@ -78,7 +78,7 @@ def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
 def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array]:
     """The integer vectors (dimension, rows) of score and information."""
-    u, z, squared = whitened(rows, design, view)
+    _, u, z, squared = whitened(rows, design, view)
     table = view.residual_table(design.family, design.response_range)
     mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
     y = outcomes(rows, design, view)
@@ -91,8 +91,8 @@ def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tu
     return _held(score), _held(information)
 
 
-def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array]:
-    """Linear predictor, whitened row (dimension, rows) and its squared length."""
+def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array]:
+    """Row with its intercept, linear predictor, whitened row (dimension, rows) and its squared length."""
     x = rows.x * 2.0**-ROW_BITS  # exact: a power of two
     if design.intercept:
         x = np.concatenate([np.ones((1, rows.num_rows)), x])
@@ -100,7 +100,7 @@ def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Arr
     squared = np.zeros(rows.num_rows)
     for coordinate in z:
         squared += coordinate * coordinate
-    return np.array(view.centre) @ x, z, np.maximum(squared, 1e-300)
+    return x, np.array(view.centre) @ x, z, np.maximum(squared, 1e-300)
 
 
 def outcomes(rows: FixedPointRows, design: Design, view: Viewpoint) -> Array:

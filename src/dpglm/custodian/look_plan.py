@@ -9,7 +9,7 @@ from dpglm.custodian.noise import LARGEST_GRID_NOISE
 from dpglm.custodian.sensitivity import look_squared_mu
 from dpglm.errors import InputError
 from dpglm.formula import Design
-from dpglm.looks.profile import histograms, squared_change
+from dpglm.looks.profile import cells, squared_change
 from dpglm.looks.rule import PROFILE_SHARE, SHARES, information_share
 from dpglm.looks.survey import COUNT_BITS, most_answers, units_of
 from dpglm.looks.viewpoint import VECTOR_BITS
@@ -73,7 +73,7 @@ def plan_looks(design: Design, epsilon: object, delta: object, survey_is_known: 
     )
     coordinates = dimension + dimension * (dimension + 1)
     parts = [(noise.mu, min(noise.grid_stddevs), coordinates) for noise in looks]
-    parts.append((profile_mu, profile_stddev * 2.0**COUNT_BITS, sum(map(len, histograms(design.family)))))
+    parts.append((profile_mu, profile_stddev * 2.0**COUNT_BITS, sum(cells(design.family, dimension))))
     if share:
         parts += [
             (math.sqrt(each) / stddev, stddev * 2.0**COUNT_BITS / math.sqrt(each), size)

@@ -22,7 +22,7 @@ from dpglm.formula import Design, DesignColumn, Factor
 from dpglm.looks.coding import before_looks, default_prior, standard_design
 from dpglm.looks.gaussian import of_population, of_prior, together
 from dpglm.looks.population import Population, Standing, inverse, of_moments
-from dpglm.looks.reading import Knowledge, Look, add_look, sampling_covariance
+from dpglm.looks.reading import Knowledge, Look, add_look, plain_covariance, sampling_covariance
 from dpglm.looks.rule import next_viewpoint
 from dpglm.looks.survey import Place, Subject, Survey, subjects
 from dpglm.schema import Column
@@ -69,7 +69,7 @@ def told_by_looks(
     prior = default_prior(coded, survey)
     known = _read(plan, before_looks(coded, survey, prior), _population(coded))
     posterior = together([of_population(known), of_prior(prior)]).covariance
-    plain = sampling_covariance(known) / (1 + known.loss)
+    plain = plain_covariance(known, sampling_covariance(known))
     matrix, _ = coded.to_original_units()
     stddevs, errors = np.sqrt(np.diag(posterior)), np.sqrt(np.diag(plain))
     units = np.abs(np.diag(matrix)).tolist()

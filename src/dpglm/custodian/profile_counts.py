@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.bounded_rows import outcomes, standard_rows, whitened
+from dpglm.custodian.bounded_rows import exact_multipliers, outcomes, standard_rows, whitened
 from dpglm.custodian.survey_counts import TableCounts
 from dpglm.formula import Design
-from dpglm.looks.profile import histograms
+from dpglm.looks.profile import FAR, LENGTHS, RESIDUALS, directions
 from dpglm.looks.viewpoint import Viewpoint
 
 if TYPE_CHECKING:
@@ -28,20 +28,36 @@ Floats = npt.NDArray[np.float64]
 
 @np.errstate(all="ignore")  # a warning would say that some row overflows
 def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> TableCounts:
-    """Rows of a batch beyond each rung and not beyond the next, by histogram."""
+    """Rows of a batch by histogram: beyond each rung and not beyond the next; of far rows, by coefficient too."""
     rows, family = standard_rows(batch, design), design.family
-    u, _, squared = whitened(rows, design, view)
+    x, u, _, squared = whitened(rows, design, view)
     table = view.residual_table(family, design.response_range)
     mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
-    reaches = [largest * np.sqrt(squared) / view.score_bound]
+    reach = largest * np.sqrt(squared) / view.score_bound
+    cells = [_cells(reach, LENGTHS), _far_cells(reach, x[: view.dimension], view)]
     if family.has_spread:
         stddev = np.sqrt(family.dispersion(view.spread) * weight)
-        reaches.append(family.beyond((outcomes(rows, design, view) - mean) / stddev))
-    cells = tuple(_cells(reach, rungs) for reach, rungs in zip(reaches, histograms(family), strict=True))
-    return TableCounts(cells, np.zeros(0, dtype=np.int64), batch.num_rows)
+        cells.append(_cells(family.beyond((outcomes(rows, design, view) - mean) / stddev), RESIDUALS))
+    return TableCounts(tuple(cells), np.zeros(0, dtype=np.int64), batch.num_rows)
 
 
 def _cells(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:
     """Rows by the last rung that they are beyond, the first rung's first."""
-    cell = np.searchsorted(rungs, np.nan_to_num(reach, nan=0.0, posinf=np.inf), side="left")
-    return np.bincount(cell, minlength=len(rungs) + 1)[1:].astype(np.int64)
+    return np.bincount(_rung(reach, rungs), minlength=len(rungs) + 1)[1:].astype(np.int64)
+
+
+def _far_cells(reach: Floats, x: Floats, view: Viewpoint) -> npt.NDArray[np.int64]:
+    """Far rows by rung, and within it by the coefficient in whose direction they reach farthest: the first of equals.
+
+    Multipliers are such that a row's products are exact: the coefficient does not hang on the row's batch.
+    """
+    size = view.dimension
+    rung = _rung(reach, FAR)
+    far = rung > 0
+    column = np.abs(exact_multipliers(directions(view)) @ x[:, far]).argmax(axis=0)
+    return np.bincount((rung[far] - 1) * size + column, minlength=len(FAR) * size).astype(np.int64)
+
+
+def _rung(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:
+    """How many rungs a row is beyond."""
+    return np.searchsorted(rungs, np.nan_to_num(reach, nan=0.0, posinf=np.inf), side="left")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.looks.population import inverse, solve
-from dpglm.looks.reading import Belief, Knowledge, sampling_covariance
+from dpglm.looks.reading import Belief, Knowledge, sampling_covariance, shift_covariance
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,4 +73,5 @@ def of_table(known: Knowledge) -> Gaussian:
 
 def of_population(known: Knowledge) -> Gaussian:
     """What looks say of the population's coefficients, without a prior."""
-    return of_table(known).with_error(sampling_covariance(known) * (1 + known.bounding))
+    sampling = sampling_covariance(known)
+    return of_table(known).with_error(sampling + shift_covariance(known, sampling))

@@ -1,7 +1,8 @@
 """The profile: one more pass, between the second look and the third, that counts rows by how far they reach.
 
-A row falls into one cell of a histogram of lengths (how long its longest score could be, in those of a typical row),
-and, where outcomes have no natural bounds, into one cell of a histogram of residuals (in their standard deviations).
+A row falls into one cell of a histogram of lengths (how long its longest score could be, in those of a typical row);
+into one cell of a histogram of far rows, by length and by the coefficient in whose direction it reaches farthest; and,
+where outcomes have no natural bounds, into one cell of a histogram of residuals (in their standard deviations).
 Released are noisy counts of the cells beyond the first rung; a replaced row moves two counts of each histogram by one.
 What they say of the tails (``tails``) decides what the bounds of later looks take, and what that may cost (``error``).
 """
@@ -18,13 +19,14 @@ from dpglm.families.base import CLIP
 from dpglm.looks.population import Standing, inverse_root
 from dpglm.looks.reading import Knowledge
 from dpglm.looks.survey import COUNT_BITS
-from dpglm.looks.tails import Mixture, Tails, measured
+from dpglm.looks.tails import Mixture, Tails, divided, measured
 from dpglm.looks.viewpoint import Viewpoint
 
 Floats = npt.NDArray[np.float64]
 
 LOOKS_BEFORE = 2
 LENGTHS = np.array([1.25, 1.5, 2.0, 2.5, 3.5, 5.0, 8.0, 14.0, 30.0, 100.0])  # typical lengths
+FAR = np.array([2.0, 4.0])  # typical lengths, from where rows are told apart by coefficient
 RESIDUALS = np.array([1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0])  # standard deviations
 _EIGENVALUE_FLOOR = 1e-3
 
@@ -43,14 +45,25 @@ class Profile:
     mu: float
 
 
-def histograms(family: Family) -> tuple[Floats, ...]:
-    """The rungs of each histogram; cell j of a histogram lies beyond its rung j."""
-    return (LENGTHS, RESIDUALS) if family.has_spread else (LENGTHS,)
+def cells(family: Family, size: int) -> tuple[int, ...]:
+    """The released cells of each histogram, for so many coefficients: lengths, far rows, residuals.
+
+    Cell j of lengths and of residuals lies beyond rung j; far rows have a cell for every rung and coefficient.
+    """
+    counted = (len(LENGTHS), len(FAR) * size)
+    return (*counted, len(RESIDUALS)) if family.has_spread else counted
 
 
 def squared_change(family: Family) -> int:
     """What a replaced row can do to all counts together: it leaves one cell of each histogram for another."""
-    return 2 * len(histograms(family))
+    return 2 * len(cells(family, 1))
+
+
+def directions(view: Viewpoint) -> Floats:
+    """What turns a row into how far it reaches in the direction of each coefficient, in what is typical of it."""
+    whitening = view.whitening_matrix
+    inverse = whitening.T @ whitening  # of the information
+    return np.asarray(inverse / np.sqrt(np.maximum(np.diag(inverse), 1e-300))[:, None])
 
 
 def profile_viewpoint(known: Knowledge) -> Viewpoint:
@@ -69,11 +82,12 @@ def profile_viewpoint(known: Knowledge) -> Viewpoint:
 def add_profile(known: Knowledge, profile: Profile) -> Knowledge:
     """What is known after a profile: of the tails."""
     view, family, rows = profile.view, known.family, known.num_rows
-    cells = [np.array([float(count) for count in counts]) * 2.0**-COUNT_BITS / rows for counts in profile.counts]
-    noise = profile.stddev / rows
-    lengths = measured(_lengths(known, view) / view.score_bound, LENGTHS, cells[0], noise)
-    residuals = _residuals(known, view, cells[1], noise) if family.has_spread else known.tails.residuals
-    return replace(known, tails=Tails(lengths, residuals))
+    shares = [np.array([float(count) for count in counts]) * 2.0**-COUNT_BITS / rows for counts in profile.counts]
+    noise, core = profile.stddev / rows, _lengths(known, view) / view.score_bound
+    lengths = measured(core, LENGTHS, shares[0], noise)
+    columns = divided(core, lengths, FAR, shares[1].reshape(len(FAR), -1), noise)
+    residuals = _residuals(known, view, shares[2], noise) if family.has_spread else known.tails.residuals
+    return replace(known, tails=Tails(lengths, residuals, columns))
 
 
 def _lengths(known: Knowledge, view: Viewpoint) -> Floats:

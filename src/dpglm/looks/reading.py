@@ -86,14 +86,15 @@ class Last(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a look's bounds do to the estimate, in sampling variances: its shift, and efficiency that is lost.
+    """What a look's bounds do to the estimate, by coefficient: its sampling variance over the plain estimate's, and the
+    shift that may be, in its sampling variances.
 
     ``weight`` is the look's, by precision.
     """
 
     weight: float
-    shift: float
-    loss: float
+    sampling: Floats
+    shift: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,16 +130,16 @@ class Knowledge:
     taken: tuple[Taken, ...] = ()
 
     @property
-    def bounding(self) -> float:
-        """Variance, in sampling variances, that bounding adds to the error: one shift, whatever look it came from."""
-        weights, shifts, _ = (np.array(each) for each in zip(*self.taken, strict=True))
-        return float((weights @ np.sqrt(shifts) / weights.sum()) ** 2)
+    def bounding(self) -> Floats:
+        """By coefficient, how far bounding may shift the estimate, in standard errors: whatever look it came from."""
+        weights, _, shifts = (np.array(each) for each in zip(*self.taken, strict=True))
+        return np.asarray(weights @ np.sqrt(shifts) / weights.sum())
 
     @property
-    def loss(self) -> float:
-        """Sampling variance of what looks estimate, over the plain estimate's, less one: by the family."""
-        weights, _, losses = (np.array(each) for each in zip(*self.taken, strict=True))
-        return float(weights @ losses / weights.sum())
+    def efficiency(self) -> Floats:
+        """By coefficient, the standard error of what looks estimate over the plain estimate's: by the family."""
+        weights, sampling, _ = (np.array(each) for each in zip(*self.taken, strict=True))
+        return np.asarray(np.sqrt(weights @ sampling / weights.sum()))
 
     @property
     def dispersion(self) -> float:
@@ -251,7 +252,8 @@ def _taken(known: Knowledge, standing: Standing, information: Floats, sampling: 
     """What a look's bounds do to the estimate."""
     bound = np.array([standing.view.score_bound])
     error = predicted_error(standing, information, known.num_rows, known.tails, bound, 0.0)
-    return Taken(float(np.vdot(sampling, precision)), float(error.shift[0]), float(error.loss[0]))
+    weight = float(np.vdot(sampling, precision))
+    return Taken(weight, error.sampling[:, 0], error.shift[:, 0] / error.sampling[:, 0])
 
 
 @lru_cache(maxsize=16)
@@ -380,6 +382,16 @@ def _spread(known: Knowledge, look: Look, now: Seen) -> float:
     prior = SPREAD_TOLERANCE**2
     ratio = 1 + prior / (prior + noise**2) * (float(np.trace(look.square)) / expected - 1)
     return max(family.least_spread, known.spread * max(_SMALLEST_STEP_DOWN, ratio))
+
+
+def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:
+    """Covariance of the plain estimate of all rows, where that of what looks estimate is ``sampling``."""
+    return np.asarray(sampling / np.outer(known.efficiency, known.efficiency))
+
+
+def shift_covariance(known: Knowledge, sampling: Floats) -> Floats:
+    """Covariance that stands for the shift by bounding, of a table whose sampling error has this covariance."""
+    return np.asarray(np.outer(known.bounding, known.bounding) * sampling)
 
 
 def sampling_covariance(known: Knowledge) -> Floats:

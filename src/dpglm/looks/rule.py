@@ -20,7 +20,7 @@ from dpglm.looks.viewpoint import Viewpoint
 # Shares of the looks in what survey and profile leave. They add up to a little less than one, so that costs that a
 # ledger rounds up still fit its cap.
 SHARES = (0.10, 0.12, 0.14, 0.20, 0.44 - 1e-9)
-PROFILE_SHARE = 0.02  # of mu^2
+PROFILE_SHARE = 0.04  # of mu^2
 # Of a look's mu^2, for its information: the most, and how it falls with D / sqrt(N). Less in the last look.
 _MOST_INFORMATION = {False: 0.2, True: 0.1}
 _INFORMATION = {False: 2.8, True: 1.4}

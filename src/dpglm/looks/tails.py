@@ -23,6 +23,7 @@ _FARTHER, _SHARES = np.array([1.6, 2.2, 3.2, 5.0, 8.0]), np.geomspace(0.002, 0.2
 _TYPICAL_VARIANCE = 0.1  # that others add, in the core's: with more of it a hypothesis is less likely
 _NO_OTHERS = 0.3  # chance of a table without others
 _MISFIT = 0.1  # relative error of a count by the best hypothesis
+_UNEVEN = 1.0  # of the columns' shares in long rows: the concentration of a Dirichlet distribution, all in all
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +36,14 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Of rows' lengths, and of residuals in their standard deviations."""
+    """Of rows' lengths, and of residuals in their standard deviations.
+
+    ``columns`` are the coefficients' shares in what makes long rows long, or None before a profile: even ones.
+    """
 
     lengths: Mixture
     residuals: Mixture
+    columns: Floats | None = None
 
 
 def assumed_tails() -> Tails:
@@ -65,6 +70,26 @@ def measured(core: Floats, rungs: Floats, cells: Floats, stddev: float) -> Mixtu
     logs = logs - 0.5 * np.sum((cells - expected) ** 2 / variance + np.log(variance), axis=1)
     weight = np.exp(logs - logs.max())
     return _mixture(cores, shares, farther, weight / weight.sum())
+
+
+def divided(core: Floats, lengths: Mixture, rungs: Floats, cells: Floats, stddev: float) -> Floats:
+    """The columns' shares in what makes long rows long, from noisy shares of rows by band of length and column.
+
+    Of the rows in a band (between rungs, and beyond the last) the mixture says how many there are; how they divide among
+    columns is averaged, by precision, with an even division that real tables are far from (``_UNEVEN``).
+    """
+    size = cells.shape[1]
+    reaches = lengths.scales[:, None] * core
+    weights = lengths.shares[:, None] / len(core)
+    parts, excess = [], []
+    for low, high, noisy in zip(rungs, [*rungs[1:], np.inf], cells, strict=True):
+        inside = (reaches > low) & (reaches <= high)
+        expected = float(np.sum(weights * inside)) + 1e-12
+        excess.append(float(np.sum(weights * inside * (reaches - rungs[0]) ** 2)) + 1e-12)
+        prior = expected**2 * (1 - 1 / size) / size / (1 + _UNEVEN)
+        held = np.maximum(expected / size + prior / (prior + stddev**2) * (noisy - expected / size), 0.0)
+        parts.append(held / max(float(held.sum()), 1e-300) if held.any() else np.full(size, 1 / size))
+    return np.asarray(np.array(excess) @ np.array(parts) / sum(excess))
 
 
 @lru_cache(maxsize=1)
