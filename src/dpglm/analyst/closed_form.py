@@ -22,7 +22,7 @@ from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.gaussian import Gaussian, of_prior, of_table, together
 from dpglm.looks.population import inverse, solve
 from dpglm.looks.profile import LOOKS_BEFORE, add_profile
-from dpglm.looks.reading import Belief, Knowledge, add_look, plain_covariance, sampling_covariance, shift_covariance
+from dpglm.looks.reading import Belief, Knowledge, add_look, plain_covariance, sampling_covariance
 from dpglm.releases import Release
 
 if TYPE_CHECKING:
@@ -183,10 +183,9 @@ class _Told(NamedTuple):
 
 def _told(known: Knowledge) -> _Told:
     """In the release's own standard units."""
+    assert known.pooled is not None
     sampling = sampling_covariance(known)
-    return _Told(
-        of_table(known), sampling, plain_covariance(known, sampling), shift_covariance(known, sampling)
-    )  # fmt: skip
+    return _Told(of_table(known), sampling, plain_covariance(known, sampling), known.pooled.bounding)
 
 
 def _turned(told: _Told, release: Release, matrix: Floats, shift: Floats) -> _Told:
@@ -198,7 +197,7 @@ def _turned(told: _Told, release: Release, matrix: Floats, shift: Floats) -> _To
 
 
 def _apart(bounded: Floats, plain: Floats) -> Floats:
-    """Covariance of the bounded and the plain estimate of one table, apart from each other: the least efficiency lost."""
+    """Covariance of the bounded estimate of one table around the plain one: the least efficiency that is lost."""
     ratio = np.sqrt(np.abs(np.diag(bounded) - np.diag(plain)) / np.diag(bounded))
     return np.asarray(np.outer(ratio, ratio) * bounded)
 

@@ -33,7 +33,7 @@ class Counts(Family):
     rare_events = "events were counted"
     moments_discrepancy, moments_surplus = 0.27, "a factor of three"
     look_rule = LookRule(
-        misfit=0.025, least_information_leverage=3.5, discrepancy=1.0, weak_look=0.9, square_tolerance=0.7,
+        misfit=0.015, least_information_leverage=3.5, discrepancy=1.0, weak_look=0.9, square_tolerance=0.7,
     )  # fmt: skip
     curved = True
     has_spread = True

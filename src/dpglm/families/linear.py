@@ -31,7 +31,7 @@ class Linear(Family):
     rare_events = None
     moments_discrepancy, moments_surplus = 0.05, "a fifth"
     look_rule = LookRule(
-        misfit=0.035, least_information_leverage=3.5, discrepancy=0.3, weak_look=2.0, square_tolerance=0.3,
+        misfit=0.025, least_information_leverage=3.5, discrepancy=0.3, weak_look=2.0, square_tolerance=0.3,
     )  # fmt: skip
     curved = False
     has_spread = True

@@ -29,7 +29,7 @@ class Logistic(Family):
     rare_events = "rows have the rarer outcome"
     moments_discrepancy, moments_surplus = 0.27, "a half"
     look_rule = LookRule(
-        misfit=0.025, least_information_leverage=1.5, discrepancy=0.7, weak_look=0.9, square_tolerance=0.1,
+        misfit=0.015, least_information_leverage=1.5, discrepancy=0.7, weak_look=0.9, square_tolerance=0.1,
     )  # fmt: skip
     curved = True
     has_spread = False

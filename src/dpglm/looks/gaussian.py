@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.looks.population import inverse, solve
-from dpglm.looks.reading import Belief, Knowledge, sampling_covariance, shift_covariance
+from dpglm.looks.reading import Belief, Knowledge, sampling_covariance
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,13 +65,12 @@ def of_prior(belief: Belief) -> Gaussian:
 
 
 def of_table(known: Knowledge) -> Gaussian:
-    """What looks say of the table's own estimate, without a prior."""
-    assert known.precision is not None
-    assert known.shift is not None
-    return Gaussian(known.precision, known.shift)
+    """What looks say of the table's own estimate, without a prior and but for the shift by bounding."""
+    assert known.pooled is not None
+    return Gaussian(known.pooled.precision, known.pooled.shift)
 
 
 def of_population(known: Knowledge) -> Gaussian:
     """What looks say of the population's coefficients, without a prior."""
-    sampling = sampling_covariance(known)
-    return of_table(known).with_error(sampling + shift_covariance(known, sampling))
+    assert known.pooled is not None
+    return of_table(known).with_error(sampling_covariance(known) + known.pooled.bounding)

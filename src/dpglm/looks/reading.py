@@ -22,7 +22,9 @@ import numpy.typing as npt
 
 from dpglm.families import Family
 from dpglm.families.base import CLIP
-from dpglm.looks.error import predicted_error
+from dpglm.looks.error import Bounding, Lengths, predicted_error, taken_by
+from dpglm.looks.misfit import Pooled, pooled
+from dpglm.looks.misfit import Seen as Part
 from dpglm.looks.population import (
     Population,
     Seen,
@@ -85,27 +87,14 @@ class Last(NamedTuple):
     slope: Floats
 
 
-class Taken(NamedTuple):
-    """What a look's bounds do to the estimate, by coefficient: its sampling variance over the plain estimate's, and the
-    shift that may be, in its sampling variances.
-
-    ``weight`` is the look's, by precision.
-    """
-
-    weight: float
-    sampling: Floats
-    shift: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """What is known after some looks, standard units.
 
-    ``precision`` and ``shift`` are of t by the looks alone; ``centre`` and ``covariance`` with the prior. The first
-    look enters with a discrepancy, because its reading may be off. ``information`` is of one row at the centre.
-    ``last`` is the last look, for what it says of t's sampling error. ``surprises`` has one number a look but the
-    first two: the chance of a score as far from what the looks before predicted. ``tails`` are of the table, and
-    ``taken`` is what bounding takes, by look.
+    ``parts`` is what each look says of t, and ``pooled`` what all of them do; ``centre`` and ``covariance`` with the
+    prior. The first look enters with a discrepancy, because its reading may be off. ``information`` is of one row at
+    the centre. ``last`` is the last look, for what it says of t's sampling error. ``surprises`` has one number a look
+    but the first two: the chance of a score as far from what the looks before predicted. ``tails`` are of the table.
     """
 
     family: Family
@@ -121,25 +110,23 @@ class Knowledge:
     intercept: bool
     offset_slope: float | None
     tolerance: float = FIRST_TOLERANCE
-    precision: Floats | None = None
-    shift: Floats | None = None
+    parts: tuple[Part, ...] = ()
+    pooled: Pooled | None = None
     last: Last | None = None
     looks: int = 0
     surprises: tuple[float, ...] = ()
     tails: Tails = field(default_factory=assumed_tails)
-    taken: tuple[Taken, ...] = ()
 
     @property
-    def bounding(self) -> Floats:
-        """By coefficient, how far bounding may shift the estimate, in standard errors: whatever look it came from."""
-        weights, _, shifts = (np.array(each) for each in zip(*self.taken, strict=True))
-        return np.asarray(weights @ np.sqrt(shifts) / weights.sum())
+    def misfit(self) -> float:
+        """rho: how far what bounding takes is from averaging out, as far as looks tell."""
+        return self.family.look_rule.misfit if self.pooled is None else self.pooled.misfit
 
     @property
     def efficiency(self) -> Floats:
         """By coefficient, the standard error of what looks estimate over the plain estimate's: by the family."""
-        weights, sampling, _ = (np.array(each) for each in zip(*self.taken, strict=True))
-        return np.asarray(np.sqrt(weights @ sampling / weights.sum()))
+        weights = np.array([float(np.vdot(inverse(self.information), part.precision)) for part in self.parts])
+        return np.asarray(np.sqrt(weights @ np.array([part.sampling for part in self.parts]) / weights.sum()))
 
     @property
     def dispersion(self) -> float:
@@ -197,9 +184,19 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     precision, shift, mean, covariance = _located(known, look, now, measured, error, information, unwhitening)
     if first:
         precision, shift = _doubted(known, precision, shift, mean, look.mu)
-    if known.precision is not None and known.shift is not None:
-        precision, shift = known.precision + precision, known.shift + shift
-    taken = _taken(known, standing, information, inverse(information * rows), precision)
+    sampling = known.dispersion * inverse(information * rows)
+    behind = inverse(known.belief.covariance + sampling)  # the prior, seen from t
+    bounding = Bounding(view.score_bound / math.sqrt(view.dimension * known.dispersion), view.clip)
+    lengths = Lengths(standing, information, known.tails)
+    of_bound = predicted_error(lengths, rows, np.array([bounding.bound]), 0.0, known.misfit)
+    parts = (*known.parts, Part(precision, shift, bounding, of_bound.sampling[:, 0]))
+    taken = taken_by(lengths, [part.bounding for part in parts])
+    together = pooled(
+        parts, taken, sampling, rows, known.family.look_rule.misfit, behind, behind @ known.belief.mean
+    )  # fmt: skip
+    precision, shift = together.with_bounding
+    covariance = inverse(behind + precision)
+    mean = covariance @ (behind @ known.belief.mean + shift)
     spread = _spread(known, look, now)
     table = known.family.residual_table(spread, CLIP, known.response_range)
     here_table = known.family.residual_table(known.spread, CLIP, known.response_range)
@@ -215,11 +212,10 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
         spread=spread,
         mean_weight=float(np.mean(there)),
         tolerance=math.hypot(LATER_TOLERANCE, error / rows / 2),
-        precision=precision,
-        shift=shift,
+        parts=parts,
+        pooled=together,
         last=Last(look, now, slope),
         looks=known.looks + 1,
-        taken=(*known.taken, taken),
         surprises=(*known.surprises, *([_surprise(known, look, slope @ unwhitening.T)] if known.looks > 1 else [])),
     )
 
@@ -246,14 +242,6 @@ def _tolerance(guess: float, apart: Floats, noise: float) -> float:
     logs -= 0.5 * (np.log(_TOLERANCES) / _GUESS) ** 2
     weight = np.exp(logs - logs.max())
     return math.sqrt(float(weight @ variances / weight.sum()))
-
-
-def _taken(known: Knowledge, standing: Standing, information: Floats, sampling: Floats, precision: Floats) -> Taken:
-    """What a look's bounds do to the estimate."""
-    bound = np.array([standing.view.score_bound])
-    error = predicted_error(standing, information, known.num_rows, known.tails, bound, 0.0)
-    weight = float(np.vdot(sampling, precision))
-    return Taken(weight, error.sampling[:, 0], error.shift[:, 0] / error.sampling[:, 0])
 
 
 @lru_cache(maxsize=16)
@@ -298,8 +286,9 @@ def _located(
     sampling = known.dispersion * inverse(information * rows)
     behind = inverse(known.belief.covariance + sampling)  # the prior, seen from t
     before, before_shift = behind, behind @ known.belief.mean
-    if known.precision is not None and known.shift is not None:
-        before, before_shift = before + known.precision, before_shift + known.shift
+    if known.pooled is not None:
+        precision, shift = known.pooled.with_bounding
+        before, before_shift = before + precision, before_shift + shift
     allowed = _allowance(known, view, now, error, information, unwhitening)
     least = min(_LEAST_SLOPE, max(error / rows, 1e-9)) * rows
     mean, variance = centre, look.score_noise**2
@@ -387,11 +376,6 @@ def _spread(known: Knowledge, look: Look, now: Seen) -> float:
 def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:
     """Covariance of the plain estimate of all rows, where that of what looks estimate is ``sampling``."""
     return np.asarray(sampling / np.outer(known.efficiency, known.efficiency))
-
-
-def shift_covariance(known: Knowledge, sampling: Floats) -> Floats:
-    """Covariance that stands for the shift by bounding, of a table whose sampling error has this covariance."""
-    return np.asarray(np.outer(known.bounding, known.bounding) * sampling)
 
 
 def sampling_covariance(known: Knowledge) -> Floats:

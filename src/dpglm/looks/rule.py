@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpglm.families.base import CLIP
-from dpglm.looks.error import predicted_error
+from dpglm.looks.error import Lengths, predicted_error
 from dpglm.looks.population import Standing, inverse_root
 from dpglm.looks.reading import Knowledge
 from dpglm.looks.viewpoint import Viewpoint
@@ -30,7 +30,7 @@ _TYPICAL_SIGNAL = 360.0
 _EIGENVALUE_FLOOR = 1e-3
 _BOUNDS = np.geomspace(0.8, 60.0, 45)  # of a score, in the root mean square of a row's without bounds
 _CLIPS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)  # standard deviations
-_EARLY_LOOKS = 2  # bounded for themselves; later ones for all looks together
+_CAUTION = 1.5  # bounds are chosen for a misfit so many times the typical one: some tables have more
 
 
 def information_share(rows: int, dimension: int, last: bool) -> float:
@@ -56,18 +56,20 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
         spread=known.spread,
         clip=CLIP,
     )
-    return _bounded(known, view, mu if known.looks < _EARLY_LOOKS else total_mu)
+    # The first look, which is read with a discrepancy, is bounded for itself; later ones for all of them together.
+    return _bounded(known, view, total_mu if known.looks else mu)
 
 
 def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
     noise = 2 / mu  # opposite scores are the worst pair; the information's share is left out
-    bounds = math.sqrt(view.dimension * known.dispersion) * _BOUNDS
     least, best = math.inf, view
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)
         standing = Standing(known.population, clipped, known.family, known.response_range)
-        total = predicted_error(standing, known.information, known.num_rows, known.tails, bounds, noise).total
+        lengths = Lengths(standing, known.information, known.tails)
+        total = predicted_error(lengths, known.num_rows, _BOUNDS, noise, _CAUTION * known.misfit).total
         if total.min() < least:
-            least, best = float(total.min()), replace(clipped, score_bound=float(bounds[int(total.argmin())]))
+            bound = _BOUNDS[int(total.argmin())] * math.sqrt(view.dimension * known.dispersion)
+            least, best = float(total.min()), replace(clipped, score_bound=float(bound))
     return best

@@ -75,8 +75,8 @@ def measured(core: Floats, rungs: Floats, cells: Floats, stddev: float) -> Mixtu
 def divided(core: Floats, lengths: Mixture, rungs: Floats, cells: Floats, stddev: float) -> Floats:
     """The columns' shares in what makes long rows long, from noisy shares of rows by band of length and column.
 
-    Of the rows in a band (between rungs, and beyond the last) the mixture says how many there are; how they divide among
-    columns is averaged, by precision, with an even division that real tables are far from (``_UNEVEN``).
+    Of the rows in a band (between rungs, and beyond the last) the mixture says how many there are; how they divide
+    among columns is averaged, by precision, with an even division that real tables are far from (``_UNEVEN``).
     """
     size = cells.shape[1]
     reaches = lengths.scales[:, None] * core
