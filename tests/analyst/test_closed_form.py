@@ -66,12 +66,14 @@ def test_posteriors_are_those_of_a_joint_normal(family: str, released: Made) -> 
     closed, size, known = fit.closed, len(fit.names), read_by_hand(release)
     mean, covariance = prior_by_hand(release)
     error, nothing = sampling_covariance(known), np.zeros((size, size))
-    plain, shift = error / (1 + known.loss), error * known.bounding
-    assert known.bounding > 1e-4
+    plain, shift = error / np.outer(known.efficiency, known.efficiency), known.pooled.bounding
+    apart = np.sqrt(np.abs(np.diag(error) - np.diag(plain)) / np.diag(error))
+    assert (np.diag(shift) > 1e-4 * np.diag(error)).all()
     np.testing.assert_allclose(closed.sampling, plain, rtol=1e-9)
     np.testing.assert_allclose(closed.bounding, shift, rtol=1e-9)
-    seen, noise = np.linalg.solve(known.precision, known.shift), np.linalg.inv(known.precision)
-    for target, own, off in (("population", error, shift), ("table", plain, shift + error * abs(known.loss))):
+    precision = known.pooled.precision
+    seen, noise = np.linalg.solve(precision, known.pooled.shift), np.linalg.inv(precision)
+    for target, own, off in (("population", error, shift), ("table", plain, shift + np.outer(apart, apart) * error)):
         # v, its error, and how far what looks see is from their sum.
         joint = np.block([[covariance, nothing, nothing], [nothing, own, nothing], [nothing, nothing, off]])
         joint_mean = np.concatenate([mean, np.zeros(2 * size)])
@@ -107,9 +109,12 @@ def test_releases_of_one_dataset_add_what_they_know_of_one_table(released: Made)
     known = [read_by_hand(each) for each in (first, second)]
     leading = known[first.stages[-1].mu < second.stages[-1].mu]
     # What bounding does to the estimate is one for both, as their rows are.
-    off = sampling_covariance(leading) * (leading.bounding + abs(leading.loss))
-    precision = sum(each.precision for each in known)
-    seen = np.linalg.solve(precision, sum(each.shift for each in known))
+    error = sampling_covariance(leading)
+    plain = error / np.outer(leading.efficiency, leading.efficiency)
+    apart = np.sqrt(np.abs(np.diag(error) - np.diag(plain)) / np.diag(error))
+    off = leading.pooled.bounding + np.outer(apart, apart) * error
+    precision = sum(each.pooled.precision for each in known)
+    seen = np.linalg.solve(precision, sum(each.pooled.shift for each in known))
     np.testing.assert_allclose(both.closed.table.covariance, np.linalg.inv(precision) + off, rtol=1e-9)
     np.testing.assert_allclose(both.closed.table.mean, seen, rtol=1e-9)
     assert any(np.allclose(both.closed.sampling, fit.closed.sampling, rtol=1e-9) for fit in alone)

@@ -76,7 +76,7 @@ def knowledge(made: dpglm.Release, looks: int = 5) -> Knowledge:
 def told(made: dpglm.Release, known: Knowledge) -> np.ndarray:
     """What looks say of the table's own estimate, in the user's units."""
     matrix, shift = made.design.to_original_units()
-    return np.asarray(matrix @ np.linalg.solve(known.precision, known.shift) + shift)
+    return np.asarray(matrix @ np.linalg.solve(known.pooled.precision, known.pooled.shift) + shift)
 
 
 @pytest.mark.parametrize("family", OUTCOMES)
@@ -104,14 +104,14 @@ def test_noisy_looks_are_as_far_off_as_they_say(family: str) -> None:
         matrix, _ = made.design.to_original_units()
         known = knowledge(made)
         away = np.linalg.solve(matrix, told(made, known) - expected)
-        squared.append(float(away @ known.precision @ away))
+        squared.append(float(away @ known.pooled.with_bounding[0] @ away))
     assert 13 < sum(squared) < 85
 
 
 @pytest.mark.parametrize("family", OUTCOMES)
 def test_more_looks_know_more(family: str) -> None:
     made = release(family, SeededNoise(1))
-    spreads = [np.linalg.slogdet(knowledge(made, looks).precision)[1] for looks in range(1, 6)]
+    spreads = [np.linalg.slogdet(knowledge(made, looks).pooled.with_bounding[0])[1] for looks in range(1, 6)]
     assert (np.diff(spreads) > 0).all()
     assert len(knowledge(made).surprises) == 3
     assert all(0 <= chance <= 1 for chance in knowledge(made).surprises)
@@ -122,11 +122,12 @@ def test_what_is_known_is_the_looks_and_the_prior() -> None:
     made = release("linear", SeededNoise(2))
     known = knowledge(made)
     prior = default_prior(made.design, made.survey_record.survey)
-    behind = np.linalg.inv(known.covariance) - known.precision  # the prior, widened by the sampling error
+    precision, shift = known.pooled.with_bounding
+    behind = np.linalg.inv(known.covariance) - precision  # the prior, widened by the sampling error
     wider = np.linalg.inv(behind) - prior.covariance
     assert (np.linalg.eigvalsh((wider + wider.T) / 2) > -1e-9).all()
     assert np.abs(wider).max() < 0.01
-    np.testing.assert_allclose(known.centre, known.covariance @ (known.shift + behind @ prior.mean), rtol=1e-6)
+    np.testing.assert_allclose(known.centre, known.covariance @ (shift + behind @ prior.mean), rtol=1e-6)
 
 
 def test_a_look_that_was_forged_is_a_surprise() -> None:
