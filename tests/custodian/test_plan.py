@@ -170,6 +170,26 @@ def test_the_verdict_follows_the_width() -> None:
     assert "strict quarter" in good
 
 
+def test_columns_that_others_tell_of_are_wider_and_stronger_effects_leave_less_to_scatter() -> None:
+    """R² of 0.75 doubles an interval, with privacy and without; a strength of 0.8 leaves 0.6 deviations to scatter."""
+
+    def told(family: str, **assumed: Any) -> list[Any]:
+        made = plan(FORMULAS[family], schema=schema(), family=family, epsilon=3, rows=20_000, **assumed)
+        return list(made.cases[0].coefficients)
+
+    apart, related = told("logistic"), told("logistic", overlap={"b": 0.75})
+    assert related[0] == apart[0]
+    assert related[1].half_width == pytest.approx(2 * apart[1].half_width)
+    assert related[1].inflation == pytest.approx(apart[1].inflation)
+    assert related[1].power < apart[1].power
+    for strength in (0.1, 0.8):
+        alone = [each.half_width / each.inflation for each in told("linear", strength=strength)]
+        assert alone[0] == pytest.approx(1.96 * math.sqrt((1 - strength**2) / 20_000), rel=0.08)
+    few, many = (told("poisson", dispersion=dispersion)[0].half_width for dispersion in (1.5, 6.0))
+    assert many == pytest.approx(2 * few, rel=0.25)
+    assert told("logistic", strength=3.0)[0].half_width > 1.5 * told("logistic", strength=0.1)[0].half_width
+
+
 def test_bounds_do_not_matter_to_looks() -> None:
     wide = {"type": "numeric", "lower": -1000, "upper": 9000}
     columns = schema().to_dict()["columns"] | {"a": wide, "b": wide}
@@ -239,13 +259,21 @@ def test_power_is_that_of_a_normal_estimate() -> None:
         ({"spreads": 3}, "spreads = 3: must be a dict by column"),
         ({"shares": {"sick": [0.5, 0.3, 0.2]}}, "must be 2 shares between 0 and 1"),
         ({"shares": {"sick": [0.5, 0.5]}, "method": "moments"}, "belongs to method='looks'"),
+        ({"overlap": {"a": 1}}, "overlap['a'] = 1: must be at least 0 and below 1"),
+        ({"overlap": {"sick": 0.5}}, "overlap = sick: must be among a, b"),
+        ({"strength": 0}, "strength = 0: must be a number of at least 0.01"),
+        ({"strength": 1, "method": "moments"}, "strength = 1: belongs to method='looks'"),
+        ({"dispersion": 2}, "dispersion = 2: belongs to counts"),
+        ({"dispersion": 0.5, "family": "poisson"}, "dispersion = 0.5: must be a number of at least 1"),
+        ({"strength": 1.0, "family": "linear"}, "strength = 1.0: is in standard deviations of the outcome"),
         ({"half_width": -1}, "half_width = -1: must be a number above 0"),
         ({"survey": 3}, "survey = int: must be a release by looks"),
     ],
 )
 def test_mistakes_are_one_line(options: dict[str, Any], rule: str) -> None:
+    formula = FORMULAS.get(options.get("family", "logistic"), "sick ~ a + b")
     with pytest.raises(InputError) as caught:
-        plan("sick ~ a + b", schema=schema(), **({"family": "logistic"} | options))
+        plan(formula, schema=schema(), **({"family": "logistic"} | options))
     assert rule in str(caught.value)
     assert "\n" not in str(caught.value)
 

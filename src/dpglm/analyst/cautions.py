@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
     from dpglm.releases import Release
 
+Floats = npt.NDArray[np.float64]
+
 WANTED_ESS = 1_000
 _LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
@@ -118,14 +120,10 @@ def _deciding_warnings(fit: Fit) -> list[str]:
     """Levels that all but decide an outcome of two levels: looks are linear and cannot tell how far that goes."""
     if fit.releases[0].design.family.outcome_limits != (0.0, 1.0):
         return []
-    means = _flat(fit) @ fit.releases[0].design.to_original_units()[0].T
+    means = fit.releases[0].design.to_original_units()[0] @ _moments(fit)[0]
     columns = [column for term in fit.releases[0].design.terms for column in term.columns]
     levels = {column.name for column in columns if all(isinstance(factor.source, Column) for factor in column.factors)}
-    deciding = [
-        name
-        for name, mean in zip(fit.names, means.mean(axis=0), strict=True)
-        if name in levels and abs(mean) > _DECIDING
-    ]
+    deciding = [name for name, mean in zip(fit.names, means, strict=True) if name in levels and abs(mean) > _DECIDING]
     if not deciding:
         return []
     return [
@@ -142,14 +140,14 @@ def _prior_warnings(fit: Fit) -> list[str]:
     """
     if not isinstance(fit.prior, NormalPrior):
         return []
-    names, draws, scales = np.array(fit.names), _flat(fit), fit.prior.scales(fit.names)
+    names, (mean, stddev), scales = np.array(fit.names), _moments(fit), fit.prior.scales(fit.names)
     if fit.closed is not None:  # the prior of an intercept is around the survey's
-        draws = draws - fit.closed.prior.mean
-    share = draws.std(axis=0) / scales
+        mean = mean - fit.closed.prior.mean
+    share = stddev / scales
     left = np.maximum(1 - share**2, 0.01)  # not zero where the posterior is the prior
-    apart = np.abs(draws.mean(axis=0)) / (scales * np.sqrt(left))
+    apart = np.abs(mean) / (scales * np.sqrt(left))
     # A posterior as wide as the prior, and within it, is the prior's: what little moved it is not worth a conflict.
-    is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(draws.mean(axis=0)) < _WITHIN * scales))
+    is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(mean) < _WITHIN * scales))
     is_torn = (apart > _CONFLICT) & ~is_prior
     torn, weak = names[is_torn], names[is_prior]
     messages = []
@@ -167,10 +165,10 @@ def _prior_warnings(fit: Fit) -> list[str]:
 
 def _discrepancy_warnings(fit: Fit) -> list[str]:
     """How far a match of moments may be off: it is right for Gaussian predictors and a right regression only."""
-    draws = _flat(fit)
-    size = float(np.sqrt(np.mean(draws.mean(axis=0) ** 2)))
+    mean, stddev = _moments(fit)
+    size = float(np.sqrt(np.mean(mean**2)))
     share = fit.releases[0].design.family.moments_discrepancy
-    spread = float(np.median(draws.std(axis=0)))
+    spread = float(np.median(stddev))
     ratio = share * size / spread if spread > 0 else 0.0
     if ratio < 1:
         return []
@@ -196,5 +194,9 @@ def _size_warnings(release: Release) -> list[str]:
     return []
 
 
-def _flat(fit: Fit) -> npt.NDArray[np.float64]:
-    return fit.coefficients.reshape(-1, len(fit.names))
+def _moments(fit: Fit) -> tuple[Floats, Floats]:
+    """Posterior means and standard deviations, scaled units: of a normal posterior exactly, so that no seed decides."""
+    if fit.closed is not None and isinstance(fit.prior, NormalPrior):
+        return fit.closed.posterior.mean, np.sqrt(np.diag(fit.closed.posterior.covariance))
+    draws = fit.coefficients.reshape(-1, len(fit.names))
+    return draws.mean(axis=0), draws.std(axis=0)

@@ -27,7 +27,7 @@ from dpglm.looks.rule import next_viewpoint
 from dpglm.looks.survey import Place, Subject, Survey, subjects
 from dpglm.schema import Column
 
-PREDICTOR_STDDEV = 0.5  # of the linear predictor, standard units: how strong the columns are together
+PREDICTOR_STDDEV = 0.5  # of the linear predictor: how strong the columns are together, where nothing is said of it
 _RANGE = 10.0  # declared range of a number, in its standard deviations, where nothing is said of it
 
 
@@ -36,12 +36,17 @@ class Assumptions:
     """What is assumed of a table that nobody has seen: none of it is read from rows.
 
     ``outcome`` is the share of the second level, or the mean count; ``spreads`` are standard deviations of numeric
-    columns, and ``shares`` of levels, by column and in the levels' order.
+    columns, and ``shares`` of levels, by column and in the levels' order. ``overlap`` is how much of a column's
+    variance the others explain, ``strength`` the standard deviation of the linear predictor, ``spread`` what is left
+    of the outcome's variance, of counts over their mean.
     """
 
-    outcome: float | None = None
-    spreads: Mapping[str, float] | None = None
-    shares: Mapping[str, tuple[float, ...]] | None = None
+    outcome: float | None
+    spreads: Mapping[str, float] | None
+    shares: Mapping[str, tuple[float, ...]] | None
+    overlap: Mapping[str, float] | None
+    strength: float
+    spread: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,12 @@ class Told:
 
 
 def told_by_looks(
-    design: Design, epsilon: object, delta: object, survey: Survey, stated: frozenset[str] | None
+    design: Design,
+    epsilon: object,
+    delta: object,
+    survey: Survey,
+    assumed: Assumptions,
+    stated: frozenset[str] | None,
 ) -> tuple[Told, ...]:
     """What looks at the nominal table tell of each slope.
 
@@ -67,7 +77,10 @@ def told_by_looks(
     plan = plan_looks(design, epsilon, delta, survey_is_known=stated is None)
     coded = standard_design(design, survey)
     prior = default_prior(coded, survey)
-    known = _read(plan, before_looks(coded, survey, prior), _population(coded))
+    beginning = before_looks(coded, survey, prior)
+    if design.family.has_spread:
+        beginning = replace(beginning, spread=assumed.spread)
+    known = _read(plan, replace(beginning, agreeing=True), _population(coded), assumed.strength)
     posterior = together([of_population(known), of_prior(prior)]).covariance
     plain = plain_covariance(known, sampling_covariance(known))
     matrix, _ = coded.to_original_units()
@@ -75,12 +88,19 @@ def told_by_looks(
     units = np.abs(np.diag(matrix)).tolist()
     slopes = [column for term in coded.terms for column in term.columns]
     first = int(design.intercept)
-    return tuple(
-        Told(
-            column.name, float(stddevs[n]), float(errors[n]), units[n] if _has_unit(column, design, stated) else None
-        )
-        for n, column in enumerate(slopes, first)
-    )  # fmt: skip
+    told = []
+    for n, column in enumerate(slopes, first):
+        # Rows are whitened, so that noise and sampling error grow alike where columns are related.
+        wider = math.sqrt(1 / (1 - max(_overlap(factor, assumed) for factor in column.factors)))
+        unit = units[n] if _has_unit(column, design, stated) else None
+        told.append(Told(column.name, wider * float(stddevs[n]), wider * float(errors[n]), unit))
+    return tuple(told)
+
+
+def _overlap(factor: Factor, assumed: Assumptions) -> float:
+    """How much of a factor's variance the other columns are said to explain."""
+    name = factor.source.text if isinstance(factor.source, Expression) else factor.source.name
+    return (assumed.overlap or {}).get(name, 0.0)
 
 
 def _has_unit(column: DesignColumn, design: Design, stated: frozenset[str] | None) -> bool:
@@ -108,11 +128,11 @@ def _relation(one: Factor, two: Factor) -> float:
     return -one.center * two.center / (one.scale * two.scale)
 
 
-def _read(plan: LookPlan, known: Knowledge, population: Population) -> Knowledge:
+def _read(plan: LookPlan, known: Knowledge, population: Population, strength: float) -> Knowledge:
     """What is known after all looks at the nominal table; its profile shows the tails that are typical."""
     slopes = len(known.centre) - known.intercept
     truth = known.centre + 0.0
-    truth[known.intercept :] = PREDICTOR_STDDEV / math.sqrt(slopes)
+    truth[known.intercept :] = strength / math.sqrt(slopes)
     for noise in plan.looks:
         view = next_viewpoint(known, plan.privacy.mu, noise.mu)
         standing = Standing(population, view, known.family, known.response_range)

@@ -56,10 +56,18 @@ class Pooled:
 
 
 def pooled(
-    looks: Sequence[Seen], taken: Taken, sampling: Floats, rows: float, typical: float, behind: Floats, prior: Floats
+    looks: Sequence[Seen],
+    taken: Taken,
+    sampling: Floats,
+    rows: float,
+    typical: float,
+    behind: Floats,
+    prior: Floats,
+    agreeing: bool = False,
 ) -> Pooled:
     """All looks together. ``sampling`` is t's sampling covariance; ``behind`` and ``prior`` are precision, and
-    precision times mean, of what is known of t without looks.
+    precision times mean, of what is known of t without looks. Of looks that are ``agreeing`` because they are
+    expectations, rho is taken as it is among tables.
     """
     size, number = len(sampling), len(looks)
     root = _root(looks, taken, sampling, rows)
@@ -67,7 +75,8 @@ def pooled(
     stacked = np.concatenate([look.shift for look in looks])
     seen = each @ root.reshape(number, size, -1)  # P L
     inner = root.T @ seen.reshape(number * size, -1)  # L' P L
-    rho = _weighed(inner, root, each, stacked, seen, typical, behind, prior)
+    unexplained = (np.zeros(0),) * 2 if agreeing else _unexplained(inner, root, each, stacked, seen, behind, prior)
+    rho = _weighed(*unexplained, typical)
     # Sigma^-1 = P - P L (1/rho^2 + L' P L)^-1 L' P, where a look may say nothing of some direction.
     capacity = np.linalg.inv(np.eye(len(inner)) / rho**2 + inner)
     ahead = seen.sum(axis=0)  # 1' P L
@@ -105,23 +114,26 @@ def _square_root(matrix: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, _NOTHING)))
 
 
-def _weighed(
-    inner: Floats, root: Floats, each: Floats, stacked: Floats, seen: Floats, typical: float, behind: Floats,
-    prior: Floats,
-) -> float:  # fmt: skip
-    """rho in root mean square, by the likelihood of the looks with t left open, as far as what is behind it leaves it.
-
-    With P the looks' precision less what one common t explains, and M = L' P L with eigenvalues m, its logarithm is
-    -1/2 sum log(1 + rho^2 m) + 1/2 sum w^2 rho^2 / (1 + rho^2 m), w what the looks leave unexplained, turned by M's.
+def _unexplained(
+    inner: Floats, root: Floats, each: Floats, stacked: Floats, seen: Floats, behind: Floats, prior: Floats
+) -> tuple[Floats, Floats]:
+    """Eigenvalues m of M = L' P L, with P the looks' precision less what one common t explains; and the squares w^2 of
+    what that t leaves unexplained, turned by M's vectors.
     """
     number, size = len(each), len(behind)
     common = each.sum(axis=0) + behind
     ahead = seen.sum(axis=0)
     explained = np.linalg.solve(common, np.column_stack([ahead, stacked.reshape(number, size).sum(axis=0) + prior]))
     matrix = inner - ahead.T @ explained[:, :-1]
-    left = root.T @ stacked - ahead.T @ explained[:, -1]
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    values, squares = np.maximum(values, 0.0), (vectors.T @ left) ** 2
+    left = vectors.T @ (root.T @ stacked - ahead.T @ explained[:, -1])
+    return np.maximum(values, 0.0), left**2
+
+
+def _weighed(values: Floats, squares: Floats, typical: float) -> float:
+    """rho in root mean square. The logarithm of its likelihood, t left open as far as what is behind it leaves it, is
+    -1/2 sum log(1 + rho^2 m) + 1/2 sum w^2 rho^2 / (1 + rho^2 m).
+    """
     squared = (typical * np.exp(_AMONG_TABLES * _WEIGHED)) ** 2
     grown = 1 + squared[:, None] * values
     logs = 0.5 * np.sum(squared[:, None] * squares / grown - np.log(grown), axis=1) - 0.5 * _WEIGHED**2

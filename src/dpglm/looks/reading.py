@@ -116,6 +116,7 @@ class Knowledge:
     looks: int = 0
     surprises: tuple[float, ...] = ()
     tails: Tails = field(default_factory=assumed_tails)
+    agreeing: bool = False  # looks that are expectations agree more than looks do: their misfit is not learnt
 
     @property
     def misfit(self) -> float:
@@ -192,7 +193,7 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     parts = (*known.parts, Part(precision, shift, bounding, of_bound.sampling[:, 0]))
     taken = taken_by(lengths, [part.bounding for part in parts])
     together = pooled(
-        parts, taken, sampling, rows, known.family.look_rule.misfit, behind, behind @ known.belief.mean
+        parts, taken, sampling, rows, known.family.look_rule.misfit, behind, behind @ known.belief.mean, known.agreeing
     )  # fmt: skip
     precision, shift = together.with_bounding
     covariance = inverse(behind + precision)
