@@ -56,6 +56,7 @@ def run(*arguments):
 RELEASE = ("release", "patients.csv", "--schema", "patients.toml", "--formula", "sick ~ age", "--family", "logistic")
 BUDGET = ("--epsilon", "1", "--delta", "1e-6")
 LEDGER = ("ledger", "init", "p.ledger", "--schema", "patients.toml", "--epsilon", "1.2", "--delta", "1e-6")
+AFTER_THE_SURVEY = ["look 1", "look 2", "profile", "look 3", "look 4", "look 5"]
 
 
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
@@ -88,10 +89,10 @@ def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert "'Yes'" in text
     assert run(*LEDGER) == 0
     assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "r.json") == 0
-    assert "entry 6 of the dataset's ledger" in capsys.readouterr().out
+    assert "entry 7 of the dataset's ledger" in capsys.readouterr().out
     made = dpglm.load_release("r.json")
     assert made.private
-    assert made.ledger.entry == 6
+    assert made.ledger.entry == 7
     # The cap is nearly spent: a second release is refused, and nothing is written.
     assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "second.json") == 1
     assert "would exceed the cap" in capsys.readouterr().err
@@ -99,12 +100,12 @@ def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert run("ledger", "show", "p.ledger", "--json") == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
     assert {(entry["release_id"], entry["kept"]) for entry in entries} == {(made.id, True)}
-    assert [entry["part"] for entry in entries] == ["survey", *(f"look {n}" for n in range(1, 6))]
+    assert [entry["part"] for entry in entries] == ["survey", *AFTER_THE_SURVEY]
     np.testing.assert_allclose([entry["mu"] for entry in entries], made.costs)
     assert run("ledger", "show", "p.ledger") == 0
     (line,) = [line for line in capsys.readouterr().out.split("\n") if made.id in line]
-    assert line.split()[0] == "1-6"
-    assert "survey, look 1, look 2" in line
+    assert line.split()[0] == "1-7"
+    assert "survey, look 1, look 2, profile, look 3" in line
     assert run("ledger", "verify", "p.ledger", "--against", "r.json") == 0
     assert run("ledger", "export", "p.ledger", "--output", "again.json") == 0
     assert (folder / "again.json").read_bytes() == (folder / "r.json").read_bytes()
@@ -369,7 +370,7 @@ def test_a_survey_that_says_stop_is_one_line_and_is_kept(surveyed, tmp_path, cap
     assert "holds a survey and no look" in capsys.readouterr().err
     assert run(*given, "--survey", "survey.json", "--quiet") == 0
     entries = dpglm.Ledger.open("p.ledger").entries()
-    assert [entry.description["part"] for entry in entries] == ["survey", *(f"look {n}" for n in range(1, 6))]
+    assert [entry.description["part"] for entry in entries] == ["survey", *AFTER_THE_SURVEY]
     assert run("ledger", "verify", "p.ledger", "--against", "survey.json", "r.json", "--quiet") == 0
     assert run("fit", "r.json", "--output", "f.npz") == 0
     assert "note: the survey says of height" in capsys.readouterr().out
@@ -386,7 +387,7 @@ def test_a_survey_is_used_again(surveyed, capsys):
     assert run(*given, "--output", "one.json", "--quiet") == 0
     assert run(*given, "--survey", "one.json", "--output", "two.json", "--quiet") == 0
     one, two = dpglm.load_release("one.json"), dpglm.load_release("two.json")
-    assert (len(one.costs), len(two.costs)) == (6, 5)
+    assert (len(one.costs), len(two.costs)) == (7, 6)
     assert two.survey_record == one.survey_record
     assert run("fit", "one.json", "two.json", "--output", "both.npz", "--quiet") == 0
     assert run(*given, "--method", "moments", "--survey", "one.json", "--output", "three.json") == 1

@@ -292,7 +292,7 @@ def test_a_release_that_cannot_be_written_is_kept_by_the_ledger(
     assert f"at no further cost: dpglm ledger export {ledger} --output FILE" in line
     assert not (folder / "new.json").exists()
     assert run("ledger", "export", str(ledger), "--output", str(tmp_path / "new.json"), "--quiet") == 0
-    assert len(dpglm.Ledger.open(ledger).entries()) == 6
+    assert len(dpglm.Ledger.open(ledger).entries()) == 7
     assert dpglm.load_release(tmp_path / "new.json").ledger is not None
 
 

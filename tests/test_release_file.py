@@ -487,10 +487,16 @@ def test_a_profile_comes_after_two_looks_and_before_the_third(looks: Release) ->
 
 
 def test_a_profile_has_the_histograms_of_its_family(releases: dict[str, Release]) -> None:
-    """One of lengths; where outcomes scatter by an unknown amount, one of residuals too."""
+    """One of lengths, one of far rows by coefficient; where outcomes scatter by an unknown amount, one of residuals too.
+
+    Far rows have two cells a coefficient: of six, of four and of five.
+    """
     counts = {name: [len(cells) for cells in releases[name].profile.counts] for name in FORMULAS}
-    assert counts == {"counts": [10, 11], "logistic": [10], "linear": [10, 11]}
-    assert "must have [10, 11] counts" in refusal(edited(releases["linear"], "profile/values", lambda v: v[:1]))
+    assert counts == {"counts": [10, 12, 11], "logistic": [10, 8], "linear": [10, 10, 11]}
+    assert "must have [10, 10, 11] counts" in refusal(edited(releases["linear"], "profile/values", lambda v: v[:1]))
+    assert "must have [10, 8] counts" in refusal(
+        edited(releases["logistic"], "profile/values", lambda v: [v[0], v[1][:-1]])
+    )
 
 
 PROFILE_BREAKS: list[tuple[str, Any]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,13 +14,14 @@ from dpglm.custodian import bounded_rows, by_looks, look_plan, profile_counts
 from dpglm.custodian.charge import Account
 from trust.planting import Replacement, planted
 
-COUNTS, PROFILED, CELLS, EXACT = (
+COUNTS, PROFILED, CELLS, FAR_CELLS, EXACT = (
     by_looks.profile_counts,
     by_looks._profiled,
     profile_counts._cells,
+    profile_counts._far_cells,
     by_looks.exact_sums,
 )
-CHANGE, SPEND, ON_GRID = look_plan.squared_change, Account.spend, by_looks.on_grid
+CHANGE, SPEND, ON_GRID, PLAN = look_plan.squared_change, Account.spend, by_looks.on_grid, by_looks.plan_looks
 
 
 def with_cells(wrong: Any) -> list[Replacement]:
@@ -56,13 +58,50 @@ def _() -> list[Replacement]:
     return [(profile_counts, "_cells", scaled)]
 
 
+@planted("a far row counted in the cell of every coefficient", where="looks")
+def _() -> list[Replacement]:
+    def of_all(reach: Any, x: Any, view: Any) -> Any:
+        found = FAR_CELLS(reach, x, view).reshape(-1, view.dimension).sum(axis=1)
+        return np.repeat(found, view.dimension)
+
+    return [(profile_counts, "_far_cells", of_all)]
+
+
+@planted("a far row counted at every rung that it is beyond", where="looks")
+def _() -> list[Replacement]:
+    def of_both(reach: Any, x: Any, view: Any) -> Any:
+        near, far = FAR_CELLS(reach, x, view).reshape(2, -1)
+        return np.concatenate([near + far, far])
+
+    return [(profile_counts, "_far_cells", of_both)]
+
+
+@planted("a far row counted for every coefficient that it reaches half as far for", where="looks")
+def _() -> list[Replacement]:
+    def of_several(reach: Any, x: Any, view: Any) -> Any:
+        rung = profile_counts._rung(reach, profile_counts.FAR)
+        along = np.abs(profile_counts.exact_multipliers(profile_counts.directions(view)) @ x)
+        farthest = along >= 0.5 * along.max(axis=0)
+        return np.concatenate([farthest[:, rung == number].sum(axis=1) for number in (1, 2)])
+
+    return [(profile_counts, "_far_cells", of_several)]
+
+
+@planted("a far row's coefficient by the longest of its batch", where="looks")
+def _() -> list[Replacement]:
+    def of_batch(reach: Any, x: Any, view: Any) -> Any:
+        return FAR_CELLS(reach, x / np.maximum(np.abs(x).max(axis=1, keepdims=True, initial=0.0), 1e-9), view)
+
+    return [(profile_counts, "_far_cells", of_batch)]
+
+
 @planted("a profile's typical length taken from the rows", where="looks")
 def _() -> list[Replacement]:
     def profiled(source: Any, seen: Any, plan: Any, noise: Any, counter: Any, coded: Any) -> Any:
         def typical(view: Any) -> Any:
             found = ON_GRID(view)
             squared = [
-                bounded_rows.whitened(bounded_rows.standard_rows(batch, coded), coded, found)[2]
+                bounded_rows.whitened(bounded_rows.standard_rows(batch, coded), coded, found)[3]
                 for batch in source.batches()
             ]
             return replace(found, score_bound=float(np.sqrt(np.mean(np.concatenate(squared)))))
@@ -101,7 +140,15 @@ def _() -> list[Replacement]:
     return [(look_plan, "squared_change", half), (release_file, "squared_change", half)]
 
 
-@planted("a profile's second histogram thought free", where="looks")
+@planted("a profile's histogram of far rows thought free", where="looks")
+def _() -> list[Replacement]:
+    def without(family: Any) -> int:
+        return CHANGE(family) - 2
+
+    return [(look_plan, "squared_change", without), (release_file, "squared_change", without)]
+
+
+@planted("all histograms of a profile but the first thought free", where="looks")
 def _() -> list[Replacement]:
     return [(look_plan, "squared_change", lambda _: 2), (release_file, "squared_change", lambda _: 2)]
 
@@ -150,4 +197,14 @@ def _() -> list[Replacement]:
 
 @planted("a profile on top of looks that use the whole budget", where="looks")
 def _() -> list[Replacement]:
-    return [(look_plan, "_MARGIN", 1 / (1 - look_plan.PROFILE_SHARE))]
+    """A plan's own certificate would refuse it, so that the looks are given more after it."""
+    more = 1 / math.sqrt(1 - look_plan.PROFILE_SHARE)
+
+    def larger(*given: Any, **options: Any) -> Any:
+        plan = PLAN(*given, **options)
+        looks = tuple(
+            look_plan.LookNoise(look.score / more, look.information / more, look.mu * more) for look in plan.looks
+        )
+        return replace(plan, looks=looks)
+
+    return [(by_looks, "plan_looks", larger)]

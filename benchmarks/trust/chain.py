@@ -2,9 +2,8 @@
 
 Looks follow noisy answers, and the guarantee holds whatever function of them says where to look. So the attack chooses
 that function: viewpoints at which the two tables' rows are as far apart as any (``worst_viewpoint``,
-``worst_profile``). For every noisy
-transcript the exact sums of both tables are known, and with them the exact likelihood ratio of all that was released:
-no distinguisher does better than its tails.
+``worst_profile``). For every noisy transcript the exact sums of both tables are known, and with them the exact
+likelihood ratio of all that was released: no distinguisher does better than its tails.
 """
 
 from __future__ import annotations
@@ -107,10 +106,12 @@ def worst_viewpoint(pair: Floats, noise: LookNoise) -> Viewpoint:
 
 
 def worst_profile(pair: Floats) -> Viewpoint:
-    """A viewpoint at which rows ``pair`` fall into different cells beyond the first rung: no two are further apart."""
+    """A viewpoint at which rows ``pair`` fall into different cells beyond the first rung, of lengths and of far rows:
+    no two are further apart.
+    """
     away = np.linalg.pinv(pair)
     whitening = np.zeros((len(pair), len(pair)))
-    whitening[:2] = np.diag([2 * 1.3, 2 * 40.0]) @ away  # where all is even, the largest residual is 1/2
+    whitening[:2] = np.diag([2 * 2.2, 2 * 40.0]) @ away  # where all is even, the largest residual is 1/2
     centre = (0.0,) * len(pair)
     return Viewpoint(centre, tuple(map(tuple, whitening.tolist())), 1.0, float(len(pair)), 1.0, 4.0)
 

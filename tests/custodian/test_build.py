@@ -187,10 +187,19 @@ def test_an_error_at_any_draw_of_the_first_charge_leaves_it_and_keeps_nothing(me
     assert len(ledger.entries()) == 1
 
 
-# Each look draws five times, the profile once: after the second look.
+# Each look draws five times, the profile twice (once a histogram): after the second look.
 @pytest.mark.parametrize(
     ("into", "looks", "profiled"),
-    [(1, 0, False), (5, 0, False), (6, 1, False), (11, 2, False), (12, 2, True), (16, 2, True), (25, 4, True)],
+    [
+        (1, 0, False),
+        (5, 0, False),
+        (6, 1, False),
+        (11, 2, False),
+        (12, 2, False),
+        (13, 2, True),
+        (17, 2, True),
+        (26, 4, True),
+    ],
 )
 def test_an_error_while_looks_draw_keeps_what_was_bought_before_it(into, looks, profiled, table, ledger):
     """What is kept is a release: of the survey, and of the looks and the profile that were whole."""
@@ -198,7 +207,7 @@ def test_an_error_while_looks_draw_keeps_what_was_bought_before_it(into, looks, 
     made(table, None, plain, "looks")
     spent = r"its budget is spent \(ledger entry 7, epsilon 1 of 3 in all\), and another try spends it again"
     with pytest.raises(dpglm.FileError, match=rf"{spent}; `dpglm ledger export` has what was bought") as caught:
-        made(table, ledger, DiesAt(ledger.path, plain.seen.count(0) - 26 + into), "looks")
+        made(table, ledger, DiesAt(ledger.path, plain.seen.count(0) - 27 + into), "looks")
     assert [entry.has_release for entry in ledger.entries()] == [True] * 7
     kept = read_release(ledger.export())
     assert f"has what was bought, release {kept.id};" in str(caught.value)

@@ -220,13 +220,15 @@ def test_one_row_can_move_the_whole_chain_and_never_by_more_than_mu() -> None:
     moves, made = chain.squared_moves(one, other), one.release
     asked_of = len(made.survey_record.asked)  # type: ignore[union-attr]
     assert sum(moves[:asked_of]) <= Fraction(made.survey_record.mu) ** 2  # type: ignore[union-attr]
-    profiled = moves.pop(asked_of + 3 * LOOKS_BEFORE) / Fraction(made.profile.mu) ** 2  # type: ignore[union-attr]
-    assert 0.999 < profiled <= 1  # after the looks before it
+    profile = slice(asked_of + 3 * LOOKS_BEFORE, asked_of + 3 * LOOKS_BEFORE + len(made.profile.counts))  # type: ignore[union-attr]
+    histograms = moves[profile]  # after the looks before it
+    del moves[profile]
+    assert len(set(histograms)) == 1 < len(histograms)  # one row leaves a cell of each for another
+    assert 0.999 < sum(histograms) / Fraction(made.profile.mu) ** 2 <= 1  # type: ignore[union-attr]
     for place, stage in enumerate(made.stages):
         start = asked_of + 3 * place
         assert 0.999 < sum(moves[start : start + 3]) / Fraction(stage.mu) ** 2 <= 1
-    moves.append(profiled * Fraction(made.profile.mu) ** 2)  # type: ignore[union-attr]
-    assert 0.98 < sum(moves) / Fraction(made.privacy.mu) ** 2 <= 1
+    assert 0.98 < sum(moves + histograms) / Fraction(made.privacy.mu) ** 2 <= 1
     assert made.survey_record == other.release.survey_record or made.id != other.release.id
     assert [stage.viewpoint for stage in made.stages] == [stage.viewpoint for stage in other.release.stages]
 
@@ -243,8 +245,8 @@ def test_what_a_plan_spends_adds_up_to_what_it_guarantees(epsilon: float, known:
         survey = 0 if known else Fraction(units_of(design)) / Fraction(plan.survey_stddev) ** 2
         assert survey <= Fraction(plan.survey_mu) ** 2
         assert (plan.survey_mu == 0) == known
-        # A replaced row leaves one cell for another, in one histogram or two.
-        profile = Fraction(2 if family == "logistic" else 4) / Fraction(plan.profile_stddev) ** 2
+        # A replaced row leaves one cell for another, in two histograms or three.
+        profile = Fraction(4 if family == "logistic" else 6) / Fraction(plan.profile_stddev) ** 2
         assert (1 - 1e-8) * Fraction(plan.profile_mu) ** 2 < profile <= Fraction(plan.profile_mu) ** 2
         total = sum(Fraction(mu) ** 2 for mu in (plan.survey_mu, plan.profile_mu, *(look.mu for look in plan.looks)))
         assert total <= Fraction(plan.privacy.mu) ** 2

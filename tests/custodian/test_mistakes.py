@@ -402,7 +402,7 @@ def no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "batches", refuse)
 
 
-@pytest.mark.parametrize(("method", "charges"), [("looks", 6), ("moments", 1)])
+@pytest.mark.parametrize(("method", "charges"), [("looks", 7), ("moments", 1)])
 def test_without_a_mistake_there_is_a_release(method: str, charges: int, call: Call) -> None:
     # Otherwise all that follows could fail for another reason.
     call.arguments["method"] = method

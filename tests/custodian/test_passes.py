@@ -77,9 +77,9 @@ def test_a_function_that_returns_a_stream_is_called_for_every_pass() -> None:
     assert len(calls) >= 2
 
 
-def test_a_release_by_looks_reads_its_table_six_times() -> None:
-    """A survey and five looks; a release of moments reads it once."""
-    for method, passes_of in (("looks", 6), ("moments", 1)):
+def test_a_release_by_looks_reads_its_table_seven_times() -> None:
+    """A survey, a profile and five looks; a release of moments reads it once."""
+    for method, passes_of in (("looks", 7), ("moments", 1)):
         read = []
 
         def stream(read: list[int] = read) -> pa.RecordBatchReader:
@@ -168,9 +168,13 @@ def test_progress_ends_with_all_rows() -> None:
 
 
 def test_progress_of_looks_counts_all_passes() -> None:
-    assert shown(batch_table(7), 7, "looks") == [(42, 42)]
+    assert shown(batch_table(7), 7, "looks") == [(49, 49)]
     rows = 20_000
-    assert shown(batch_table(rows), rows, "looks") == [(passes.BATCH_ROWS, 6 * rows), (6 * rows, 6 * rows)]
+    assert shown(batch_table(rows), rows, "looks") == [
+        (passes.BATCH_ROWS, 7 * rows),
+        (2 * passes.BATCH_ROWS, 7 * rows),
+        (7 * rows, 7 * rows),
+    ]
 
 
 def batch_table(rows: int) -> pa.Table:
@@ -192,7 +196,7 @@ def test_progress_depends_on_the_number_of_rows_alone(
         for name in ("short.csv", "long.csv")
     ]
     assert sizes[0] != sizes[1]
-    total = rows * (6 if method == "looks" else 1)
+    total = rows * (7 if method == "looks" else 1)
     expected = [(done, total) for done in (*range(2**16, total, 2**16), total)]
     assert shown(tmp_path / "short.csv", rows, method) == shown(tmp_path / "long.csv", rows, method) == expected
 

@@ -60,7 +60,7 @@ def test_a_ledger_accounts_for_its_releases_in_any_order(ledger: Ledger) -> None
     )
     ledger.verify(against={"b": second, "a": first, "c": third})
     ledger.verify(against={})
-    assert len(ledger.entries()) == 6 + 1 + 6  # a survey and five looks; moments
+    assert len(ledger.entries()) == 7 + 1 + 7  # a survey, a profile and five looks; moments
 
 
 def test_a_ledger_that_was_put_back_is_found(ledger: Ledger, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_ledger_that_was_put_back_is_found(ledger: Ledger, tmp_path: Path) -> 
     shutil.copy(tmp_path / "backup", ledger.path)
     ledger.verify()  # sound by itself: that is why files are needed
     ledger.verify(against={"first": first})
-    assert "is entry 12, and this ledger has 6: it was rolled back" in refusal(
+    assert "is entry 14, and this ledger has 7: it was rolled back" in refusal(
         ledger, {"first": first, "second": second}
     )
     third = release(ledger.path)  # and spent from again: another release takes the place
@@ -86,7 +86,7 @@ def test_a_copy_that_was_spent_from_is_found(ledger: Ledger, tmp_path: Path) -> 
     assert theirs.ledger is not None
     assert mine.ledger.entry == theirs.ledger.entry
     ledger.verify(against={"mine": mine})
-    assert "release = theirs: is entry 12" in refusal(ledger, {"mine": mine, "theirs": theirs})
+    assert "release = theirs: is entry 14" in refusal(ledger, {"mine": mine, "theirs": theirs})
     assert "charged to a copy" in refusal(Ledger.open(tmp_path / "copy.ledger"), {"mine": mine})
 
 
@@ -126,17 +126,17 @@ def test_a_forged_chain_is_found_by_what_was_published(ledger: Ledger) -> None:
     forge(ledger, 1, lambda record: {**record, "mu_squared_units": record["mu_squared_units"] // 2})
     ledger.verify()  # nothing in the file itself can tell
     assert "cost another amount" in refusal(ledger, {"first": first})
-    assert "another amount had been spent by entry 12" in refusal(ledger, {"second": second})
+    assert "another amount had been spent by entry 14" in refusal(ledger, {"second": second})
 
 
 def test_an_edited_file_is_found(ledger: Ledger) -> None:
     made = release(ledger.path)
     block = made.blocks[0]
     values = replace(block, integers=(block.integers[0] + 1, *block.integers[1:]))
-    edited = replace(made, stages=(replace(made.stages[0], blocks=(values, *made.blocks[1:])),))
+    edited = replace(made, stages=(replace(made.stages[0], blocks=(values, *made.blocks[1:])), *made.stages[1:]))
     assert "differs from the release that the ledger keeps" in refusal(ledger, {"made": edited})
     assert made.ledger is not None
-    assert "this ledger has it as entry 6" in refusal(
+    assert "this ledger has it as entry 7" in refusal(
         ledger, {"made": replace(made, ledger=replace(made.ledger, entry=90))}
     )
     assert "cap of epsilon 9" in refusal(ledger, {"made": replace(made, ledger=replace(made.ledger, cap_epsilon=9.0))})

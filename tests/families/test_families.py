@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from dpglm.families import FAMILIES, Family, family_named
 from dpglm.families.base import LookRule
-from dpglm.families.linear import _normal_share
+from dpglm.families.linear import _normal_quantiles, _normal_share
 from dpglm.families.residuals import POINTS
 
 SIZE = 200_000
@@ -172,6 +173,13 @@ def test_shares_of_the_normal_distribution_are_those_of_the_error_function() -> 
     grid = np.linspace(-9, 9, 2**16)
     at_grid = np.array([math.erfc(-each) / 2 for each in (grid / math.sqrt(2)).tolist()])
     np.testing.assert_allclose(_normal_share(x), np.interp(x, grid, at_grid), rtol=1e-12, atol=1e-15)
+
+
+def test_quantiles_of_the_normal_distribution_are_those_of_the_standard_library() -> None:
+    normal = NormalDist()
+    shares = np.concatenate([np.linspace(0.5, 0.9999, 2_001), 1 - np.geomspace(1e-7, 1e-2, 50)])
+    exact = np.array([normal.inv_cdf(share) for share in shares.tolist()])
+    np.testing.assert_allclose(_normal_quantiles(shares), exact, atol=1e-7)
 
 
 def test_a_table_is_read_as_a_straight_line_between_its_points() -> None:

@@ -111,14 +111,20 @@ def make_fit() -> Any:
 
 @pytest.fixture(scope="session")
 def looks_fit() -> Any:
-    """A fit of a release by looks, in closed form: it takes no time. Bounds are generous, noise is always the same."""
+    """A fit of a release by looks, in closed form: it takes no time. Bounds are generous, noise is always the same.
+
+    Counts are Poisson: of counts that are all as likely the looks rightly say that they miss each other.
+    """
     made: dict[tuple[str, str | None], Fit] = {}
 
     def fitted(family: str = "logistic", formula: str | None = None) -> Fit:
         if (family, formula) not in made:
             wide = {name: {**COLUMNS[name], "lower": 1, "upper": 10_000} for name in ("age", "cost")}
             request = Request(formula or FORMULAS[family], schema_of(COLUMNS | wide), family, 5.0, 1e-6)
-            release = build_release(table_of(COLUMNS, ROWS), request, SeededNoise(1))
+            table = table_of(COLUMNS, ROWS)
+            if family == "poisson":
+                table["visits"] = np.random.default_rng(4).poisson(1.5, ROWS)
+            release = build_release(table, request, SeededNoise(1))
             made[family, formula] = dpglm.fit(replace(release, private=True), seed=1)
         return made[family, formula]
 
