@@ -219,7 +219,7 @@ def inside(depth: int) -> Any:
 
 EVERY_BLOCK = [(y, degree) for y in (0, 1, 2) for degree in range(7) if (y, degree) != (0, 0)]
 _VALUES, _VIEWPOINT = "stages.0.blocks.0.values", "stages.1.viewpoint"
-_QUESTION = "survey.questions.1"
+_QUESTION, _PROFILE = "survey.questions.1", "profile"
 
 # Of two seeds: moments, and looks.
 RELEASES: dict[str, Callable[[str, str], Data]] = {
@@ -248,6 +248,13 @@ RELEASES: dict[str, Callable[[str, str], Data]] = {
     "an endless scale": lambda _, looks: with_value(looks, "survey.columns.1.scale", 1e308),
     "a tiny scale": lambda _, looks: with_value(looks, "survey.columns.1.scale", 5e-324),
     "shares without end": lambda _, looks: with_value(looks, "survey.columns.0.shares", [0.5] * 20_000),
+    "a profile without end": lambda _, looks: with_value(looks, f"{_PROFILE}.values", [["9" * 80] * 500] * 2),
+    "a profile of many histograms": lambda _, looks: with_value(looks, f"{_PROFILE}.values", [["1"]] * 5_000),
+    "a profile's viewpoint of another size": lambda _, looks: with_value(
+        looks, f"{_PROFILE}.viewpoint.whitening", [[1.0] * 100] * 100
+    ),
+    "a profile's endless noise": lambda _, looks: with_value(looks, f"{_PROFILE}.noise_stddev", 1e308),
+    "a profile's tiny clip": lambda _, looks: with_value(looks, f"{_PROFILE}.viewpoint.clip", 5e-324),
     "a number of four thousand digits": lambda one, _: with_value(one, "regression.radius", 10**4000),
     "rows without end": lambda one, _: with_value(one, "dataset.rows", 10**4000),
     "a fine grid": lambda one, _: with_value(one, "grid.response_exponent", -600),

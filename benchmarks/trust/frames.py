@@ -5,9 +5,11 @@ Parquet) chooses the types of its columns by looking at all cells, so one replac
 record is held. The audit asks that the exact sums still move by at most mu.
 
 Left out is what the frame's maker changes for good before dpglm sees it (docs/custodian.md), and frames that it
-refuses to make at all. Polars and Arrow make dates of numbers beside dates, or numbers of dates; Polars makes nothing
-of numbers beside a struct or bytes, and addresses in memory of Python's objects in Arrow; DuckDB writes bytes beside
-others in its own way; Polars and DuckDB make text of numbers of 16 and 32 bits, NaN and infinity.
+refuses to make at all. Polars and Arrow make dates of numbers beside dates, or the reverse; Arrow cuts the time off
+where a date stands first; all three give a zone to moments beside others that have one, or take it away; Polars makes
+nothing of numbers beside a struct or bytes, and addresses in memory of Python's objects in Arrow; DuckDB writes bytes
+beside others in its own way; Polars abbreviates zones in text; Polars and DuckDB make text of numbers of 16 and 32
+bits, NaN and infinity.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -50,7 +53,7 @@ LEVELS: tuple[tuple[Any, ...], ...] = (
     ("1", "2", "3", "x"), (1, 2, 3), (0, 1), ("0", "1"), (False, True, "unknown"), (False, True), ("no", "yes"),
     ("true", "false"), ("True", "maybe"), ("01", "02", "03", "2A"), ("a", "b", "c"), (0.5, 1.5, "more"),
     (-1, 0.25, 30), ("1e3", "2", "none"), (10, 20.5, "x", True), ("2024-01-01", "2024-06-30 12:00", "never"),
-    ("09:30:00", "18:00:00.5", "x"), ("x", 7), ("1.0", 2, "two"),
+    ("09:30:00", "18:00:00.5", "x"), ("x", 7), ("1.0", 2, "two"), ("1879-12-31 23:06:32Z", "x"),
 )  # fmt: skip
 # What may stand in one record: each is what made a library choose another type for some column.
 ODD: tuple[Any, ...] = (
@@ -62,6 +65,7 @@ ODD: tuple[Any, ...] = (
     pd.Period("2024", "Y"), pd.Interval(0, 1), [1], {"a": 1}, 1j, object(),
     datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), np.datetime64("2024-01-01"),
 )  # fmt: skip
+BERLIN = ZoneInfo("Europe/Berlin")  # before 1893, 53 minutes and 28 seconds ahead
 
 
 _DATES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, pd.Timestamp, pd.Timedelta)
@@ -104,15 +108,43 @@ def _unchanged(records: Sequence[Record]) -> list[Record]:
     for name in plain[0]:
         kinds = {type(record[name]) for record in plain} - {type(None), type(pd.NA), type(pd.NaT)}
         dates = bool(kinds & set(_DATES)) and bool(kinds & {int, float, bool, Decimal})
-        if dates or dict in kinds or (bytes in kinds and len(kinds) > 1):
+        zones = _kinds_of_moments(plain, name)
+        if dates or dict in kinds or (bytes in kinds and len(kinds) > 1) or ("zone" in zones and len(zones) > 1):
             raise TypeError("cells that would be changed")
+    return plain
+
+
+def _kinds_of_moments(records: Sequence[Record], name: str) -> set[str]:
+    """Whether a column holds dates, moments with a zone and moments without one."""
+    cells = [record[name] for record in records if record[name] is not pd.NaT]
+    return {
+        "date" if not isinstance(cell, datetime.datetime) else "zone" if cell.tzinfo else "none"
+        for cell in cells
+        if isinstance(cell, datetime.date)
+    }
+
+
+def _unchanged_by_arrow(records: Sequence[Record]) -> list[Record]:
+    plain = _unchanged(records)
+    if any(len(_kinds_of_moments(plain, name)) > 1 for name in plain[0]):
+        raise TypeError("times that would be cut off")
+    return plain
+
+
+def _unchanged_by_polars(records: Sequence[Record]) -> list[Record]:
+    plain = _unchanged(records)
+    for name in plain[0]:
+        cells = [record[name] for record in plain if record[name] is not pd.NaT]
+        zones = {cell.tzname() for cell in cells if isinstance(cell, datetime.datetime)} - {None, "UTC"}
+        if zones and any(isinstance(cell, str) for cell in cells):
+            raise TypeError("zones that would be abbreviated")
     return plain
 
 
 def _polars(records: Sequence[Record], objects: bool = True) -> Any:
     import polars as pl
 
-    plain = _unchanged(records)
+    plain = _unchanged_by_polars(records)
     frame = pl.DataFrame({name: [record[name] for record in plain] for name in plain[0]}, strict=False)
     if not objects and pl.Object in frame.schema.values():
         raise TypeError("Python objects would become addresses")
@@ -122,7 +154,7 @@ def _polars(records: Sequence[Record], objects: bool = True) -> Any:
 def _polars_rows(records: Sequence[Record]) -> Any:
     import polars as pl
 
-    return pl.DataFrame(_unchanged(records), strict=False, infer_schema_length=None)
+    return pl.DataFrame(_unchanged_by_polars(records), strict=False, infer_schema_length=None)
 
 
 def _polars_categories(records: Sequence[Record]) -> Any:
@@ -133,7 +165,7 @@ def _polars_categories(records: Sequence[Record]) -> Any:
 
 
 def _arrow(records: Sequence[Record]) -> pa.Table:
-    _unchanged(records)
+    _unchanged_by_arrow(records)
     return pa.Table.from_pandas(_as_frame(records))
 
 
@@ -174,7 +206,7 @@ FRAMES: dict[str, Callable[[Sequence[Record], Path], Any]] = {
     "polars parquet": lambda records, folder: _parquet(_polars(records, objects=False).to_arrow(), folder),
     "duckdb": lambda records, _: _duckdb(_as_frame(_unchanged(records))),
     "duckdb of polars": lambda records, _: _duckdb(_polars(records, objects=False)),
-    "arrow": lambda records, _: pa.Table.from_pylist(_unchanged(records)),
+    "arrow": lambda records, _: pa.Table.from_pylist(_unchanged_by_arrow(records)),
     "arrow dictionaries": lambda records, _: _encoded(_arrow(records)),
     "arrow of pandas": lambda records, _: _arrow(records),
     "parquet": lambda records, folder: _parquet(_arrow(records), folder),
@@ -273,6 +305,11 @@ def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return held
 
 
+def _in_berlin(own: Any) -> Any:
+    """A moment with a zone, in one whose offset has seconds."""
+    return own.astimezone(BERLIN) if isinstance(own, datetime.datetime) and own.tzinfo else own
+
+
 def _floating(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return float if kind in (int, np.int16, np.int64) else kind
 
@@ -287,6 +324,7 @@ _HELD: tuple[Callable[[Any], Any], ...] = (
     _number(lambda value: Decimal(repr(float(value)))),
     _number(lambda value: bool(value) if value in (0, 1) else value),
     lambda value: pd.Timestamp(found) if isinstance(found := _by_own_type(value), datetime.date) else found,
+    lambda value: _in_berlin(_by_own_type(value)),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ TRUTH = {"false": 0.0, "true": 1.0}  # in any case
 
 _DATE = r"(?P<date>\d{4}-\d\d-\d\d)"
 _CLOCK = r"(?P<clock>\d\d:\d\d(:\d\d(\.\d+)?)?)"
-_MOMENT = re.compile(rf"{_DATE}([ T]{_CLOCK}(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+_MOMENT = re.compile(rf"{_DATE}([ T]{_CLOCK}(?P<zone>Z| UTC|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?", re.ASCII)
 _TIME = re.compile(_CLOCK, re.ASCII)
 
 
@@ -53,7 +53,7 @@ def moment(text: str) -> str | None:
     date, clock, zone = found["date"], _clock(found["clock"]), found["zone"]
     if zone:
         try:
-            there = datetime.fromisoformat(f"{date} {clock[:8]}{zone}").astimezone(UTC)
+            there = datetime.fromisoformat(f"{date} {clock[:8]}{zone.replace(' UTC', 'Z')}").astimezone(UTC)
         except (ValueError, OverflowError):
             return None
         return f"{there.date()} {there.time()}{clock[8:]}Z"

@@ -217,6 +217,34 @@ def test_an_error_while_looks_draw_keeps_what_was_bought_before_it(into, looks, 
     ledger.verify(against={"kept": kept})
 
 
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("secret"), MemoryError("secret"), ZeroDivisionError("a\nb")])
+@pytest.mark.parametrize(
+    ("name", "call", "looks"),
+    [("next_viewpoint", 1, 0), ("exact_sums", 3, 1), ("add_look", 3, 3)],
+)
+def test_whatever_fails_between_looks_ends_in_one_line_that_says_what_was_spent(
+    name, call, looks, error, table, ledger, monkeypatch
+):
+    real, calls = getattr(by_looks, name), []
+
+    def fails(*given, **named):
+        calls.append(1)
+        if len(calls) == call:
+            raise error
+        return real(*given, **named)
+
+    monkeypatch.setattr(by_looks, name, fails)
+    with pytest.raises(dpglm.FileError) as caught:
+        made(table, ledger, OperatingSystemNoise(), "looks")
+    said = str(caught.value)
+    assert said.splitlines() == [said]
+    assert "secret" not in said
+    assert f"stopped by an error that dpglm did not expect ({type(error).__name__})" in said
+    assert "its budget is spent (ledger entry 7, epsilon 1 of 3 in all)" in said
+    kept = read_release(ledger.export())
+    assert (len(kept.stages), kept.id in said) == (looks, True)
+
+
 @pytest.mark.parametrize(("method", "last"), [("moments", 1), ("moments", 3), ("looks", 2), ("looks", 30)])
 def test_a_killed_process_leaves_the_charge_and_keeps_nothing(method, last, table, ledger, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)

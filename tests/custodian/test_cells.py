@@ -48,9 +48,11 @@ def column(levels: list[Any]) -> Column:
     return Schema.from_dict({"dataset": {"name": "t", "rows": 1}, "columns": {"v": declared}}).columns["v"]
 
 
-NUMERIC = column([0, "2", "0.29", "x", "loud", "red", "2024-05-01", "2024-05-01 09:30", "09:30:00.5"])
+NUMERIC = column([0, "2", "0.29", "x", "loud", "red", "2024-05-01", "2024-05-01 09:30", "09:30:00.5",
+                  "1879-12-31 23:06:32Z", "20240-01-01 00:00:00", "0000-12-31 22:00:00.000000Z"])  # fmt: skip
 NEAR = 0.28999999165534973  # the nearest number to 0.29 of 32 bits
 BERLIN = datetime.timezone(datetime.timedelta(hours=2))
+LOCAL = datetime.timezone(datetime.timedelta(minutes=53, seconds=28))  # of Berlin, before 1893
 CELLS: list[tuple[Any, Any, int]] = [
     # a cell, its number, and the position of its level; each as an object, and in the column that pandas makes of it
     (True, 1, -1), (np.False_, 0, 0), ("TRUE", 1, -1), ("false", 0, 0), (b"False", 0, 0), ("true ", None, -1),
@@ -70,6 +72,9 @@ CELLS: list[tuple[Any, Any, int]] = [
     ("2024-05-01T09:30:00", None, 7), (np.datetime64("2024-05-01T09:30", "ns"), None, 7),
     (datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC), None, -1), (datetime.time(9, 30, 0, 500000), None, 8),
     ("09:30:00.500", None, 8), (datetime.time(9, 30), None, -1), (np.datetime64("20240-01-01"), None, -1),
+    (datetime.datetime(1880, 1, 1, tzinfo=LOCAL), None, 9), (pd.Timestamp("1880-01-01", tz="Europe/Berlin"), None, 9),
+    ("1880-01-01T00:00:00+00:53:28", None, 9), ("1879-12-31 23:06:32.000 UTC", None, 9),
+    ("20240-01-01 00:00:00", None, 10), (datetime.datetime(1, 1, 1, tzinfo=BERLIN), None, -1),
     (None, None, -1), (math.nan, None, -1), (math.inf, None, -1), (np.float32("nan"), None, -1), (pd.NA, None, -1),
     (pd.NaT, None, -1), (np.datetime64("NaT"), None, -1), (Decimal("NaN"), None, -1), (Decimal("sNaN"), None, -1),
     (Decimal("Infinity"), None, -1), (datetime.timedelta(2), None, -1), (np.timedelta64(2, "D"), None, -1),

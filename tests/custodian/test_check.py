@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -161,13 +162,20 @@ def test_codes_that_a_frame_holds_as_numbers_are_said() -> None:
         "dataset": SCHEMA["dataset"],
         "columns": {"u": {"type": "categorical", "levels": ["01", "02", "2A"], "fill": "2A"}},
     }
-    with pytest.warns(
-        UserWarning, match=r"^column = u: the frame holds numbers, and levels are written as '01'"
-    ) as said:
-        result = dpglm.check(pd.DataFrame({"u": [1, 2, 1]}), schema)
-    assert "\n" not in str(said[0].message)
-    assert result.columns[0].changed == 0
-    dpglm.check(pd.DataFrame({"u": ["01", "02"]}), schema)  # says nothing: warnings are errors here
+    codes = pd.DataFrame({"u": [1, 2, 1]})
+    decimals = pa.table({"u": pa.array([Decimal(1), Decimal(2), Decimal(1)])})
+    for frame in (
+        codes, codes.astype(float), codes.astype("Int64"), codes.astype("category"), codes.astype("Int64[pyarrow]"),
+        pa.Table.from_pandas(codes), pa.table({"u": pa.array([1, 2, 1]).dictionary_encode()}), decimals,
+    ):  # fmt: skip
+        with pytest.warns(
+            UserWarning, match=r"^column = u: the frame holds numbers, and levels are written as '01'"
+        ) as said:
+            result = dpglm.check(frame, schema)
+        assert "\n" not in str(said[0].message)
+        assert result.columns[0].changed == 0
+    for texts in (pd.DataFrame({"u": ["01", "02"]}), pd.DataFrame({"u": ["01", "02"]}).astype("category")):
+        dpglm.check(texts, schema)  # says nothing: warnings are errors here
 
 
 # Whom it is for

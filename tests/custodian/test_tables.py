@@ -407,3 +407,25 @@ def test_another_number_of_rows_is_refused_without_content(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"dataset.rows = 3: the table has 2 rows") as caught:
         integers(tmp_path / "t.csv", 3)
     assert SECRET not in str(caught.value)
+
+
+# Names
+
+
+@pytest.mark.parametrize("line", [f"{SECRET};34;1980-02-03", f"{SECRET}|1|b", f'"{SECRET}', f'a,"{SECRET}'])
+def test_a_first_line_that_is_a_row_is_not_quoted_whatever_its_delimiter(line: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"{line}\n")
+    with pytest.raises(FileError, match=r"the names of the columns|columns' names") as caught:
+        files.column_names(tmp_path / "t.csv")
+    assert SECRET not in str(caught.value)
+    (tmp_path / "t.csv").write_text("age;sick of it|b\n1;2\n")
+    assert files.column_names(tmp_path / "t.csv") == ["age;sick of it|b"]
+
+
+@pytest.mark.parametrize("names", [[SECRET, "1957-03-02"], [SECRET, "34"], [f"{SECRET}\n", "b"]])
+def test_the_header_of_a_parquet_file_may_be_a_row_too(names: list[str], tmp_path: Path) -> None:
+    """A frame that was read from a file without a header, and saved."""
+    pq.write_table(pa.table({name: [1] for name in names}), tmp_path / "t.parquet")
+    with pytest.raises(FileError) as caught:
+        files.column_names(tmp_path / "t.parquet")
+    assert SECRET not in str(caught.value)

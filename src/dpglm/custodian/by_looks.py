@@ -64,9 +64,9 @@ def release_by_looks(
         if record.survey.problems:
             account.keep(alone)
             raise SurveyError(alone)
+        coded = alone.design
     else:
-        record = known
-    coded = standard_design(design, record.survey_of(design))
+        record, coded = known, standard_design(design, known.survey_of(design))
     with account.after_the_charge():  # of the survey, if another release took what was left since
         account.spend(list(_parts(plan).values()), plan.privacy, list(_parts(plan)))
         radius = LARGEST * math.sqrt(coded.dimension)

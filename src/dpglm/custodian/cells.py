@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.custodian.objects import UNREADABLE
 from dpglm.schema import Column
 from dpglm.values import NUMBER, TRUTH, level_value, moment
 
@@ -71,7 +72,8 @@ def read_codes(array: pa.Array, column: Column) -> npt.NDArray[np.int64]:
         if not is_text(array.type):
             return codes
         cells = array.cast(pa.large_binary()).dictionary_encode()
-        found = np.array([texts.get(_spelling(cell), -1) for cell in cells.dictionary.to_pylist()], dtype=np.int64)
+        spell = _spelling if is_text(kind) else _spelling_of_moment
+        found = np.array([texts.get(spell(cell), -1) for cell in cells.dictionary.to_pylist()], dtype=np.int64)
         return _either(codes, _of_dictionary(cells, found, -1))
     if not is_text(kind):
         return codes
@@ -96,6 +98,11 @@ def is_text(kind: pa.DataType) -> bool:
 def _spelling(cell: bytes) -> str:
     text = cell.decode(errors="surrogateescape")
     return moment(text) or text
+
+
+def _spelling_of_moment(cell: bytes) -> str:
+    """As ``objects.py`` spells a date or time; one outside the years 1 to 9999 is no level."""
+    return moment(cell.decode()) or UNREADABLE.decode()
 
 
 def _with_moments_as_text(array: pa.Array) -> pa.Array:

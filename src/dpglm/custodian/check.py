@@ -17,7 +17,7 @@ import numpy as np
 
 from dpglm.custodian.build import as_schema
 from dpglm.custodian.cells import is_text, read_codes, read_numbers
-from dpglm.custodian.tables import open_table
+from dpglm.custodian.tables import libraries_of, open_table
 from dpglm.schema import Column, Schema
 from dpglm.values import level_number
 
@@ -112,24 +112,31 @@ def check(table: Any, schema: Schema) -> Check:
     rows = 0
     for batch in open_table(table, columns).batches():
         if rows == 0 and not isinstance(table, str | Path):
-            _warn_of_codes(batch, columns)
+            _warn_of_codes(table, batch, columns)
         rows += batch.num_rows
         for position, counter in enumerate(counters):
             counter.add(batch.column(position))
     return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters))
 
 
-def _warn_of_codes(batch: Any, columns: tuple[Column, ...]) -> None:
+def _warn_of_codes(table: Any, batch: Any, columns: tuple[Column, ...]) -> None:
     """A frame that was read from text may hold codes as numbers. Types depend on cells, so a release is silent."""
-    import pyarrow as pa
-
     for column, kind in zip(columns, batch.schema.types, strict=True):
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         codes = [level for level in column.levels if isinstance(level, str) and _is_code(level)]
-        if codes and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        if codes and _holds_numbers(table, column.name, kind):
             held = f"the frame holds numbers, and levels are written as {codes[0]!r}: they are compared by value"
             remedy = "pass the path of the file that it was read from, and its text is what counts"
             warnings.warn(f"column = {column.name}: {held}; {remedy}", UserWarning, stacklevel=3)
+
+
+def _holds_numbers(table: Any, name: str, kind: Any) -> bool:
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind) and "pandas" in libraries_of(table):  # as text, whatever the categories were made of
+        position = [str(label) for label in table.columns].index(name)
+        return bool(table.dtypes.iloc[position].categories.dtype.kind in "iuf")
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_decimal))
 
 
 def _is_code(level: str) -> bool:

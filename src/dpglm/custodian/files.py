@@ -38,6 +38,7 @@ _VALUE = re.compile(
     r"|[0-9]{1,2}:[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+|true|false|nan|null|none|inf)?\s*",
     re.IGNORECASE,
 )
+_OTHER_DELIMITERS = re.compile(r"[;\t|]")
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
 
@@ -52,8 +53,8 @@ def not_empty(table: str) -> str:
 def column_names(path: str | Path) -> list[str]:
     """The header of a CSV or Parquet file (of a folder's first): no row is read.
 
-    Guarantee: the first line of a CSV file that looks like a row, or does not end where a line should, is not returned,
-    and no error quotes it. A row that is all words cannot be told from names.
+    Guarantee: a header that looks like a row, or the first line of a CSV file that does not end where a line should, is
+    not returned, and no error quotes it. A row that is all words cannot be told from names.
     """
     file = table_files(Path(path))[0]
     if not _is_parquet(file):
@@ -61,9 +62,10 @@ def column_names(path: str | Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        return [str(name) for name in pq.read_schema(file).names]
+        names = [str(name) for name in pq.read_schema(file).names]
     except Exception:
         raise FileError("table", str(file), "is not a Parquet file", "check the file") from None
+    return _checked_names(file, names)
 
 
 @dataclass
@@ -225,13 +227,18 @@ def _csv_header(file: Path) -> list[str]:
 
 
 def _checked_names(file: Path, names: list[str]) -> list[str]:
-    if any(len(name.splitlines()) > 1 for name in names):
+    if any(name.splitlines() != [name] for name in names if name):
         rule = "has a name with a line break in its first line: a quote may be open"
         raise FileError("table", str(file), rule, "begin it with the names of the columns, each quote closed")
-    if len(set(names)) < len(names) or any(len(name) > _LONGEST_NAME or _VALUE.fullmatch(name) for name in names):
+    if len(set(names)) < len(names) or any(len(name) > _LONGEST_NAME for name in names) or _holds_a_value(names):
         rule = "begins with what looks like a row, not like names (numbers, dates, empty, long or repeated ones)"
         raise FileError("table", str(file), rule, "begin it with a line of the columns' names")
     return names
+
+
+def _holds_a_value(names: list[str]) -> bool:
+    """Also where another delimiter keeps a whole row in one name."""
+    return any(_VALUE.fullmatch(part) for name in names for part in _OTHER_DELIMITERS.split(name))
 
 
 def _is_header_only(file: Path) -> bool:

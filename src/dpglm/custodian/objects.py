@@ -42,7 +42,7 @@ def _speller(kind: type) -> Callable[[Any], bytes | None]:
         ((float, np.floating), lambda value: _spelled_float(float(value))),
         ((complex, np.complexfloating), lambda value: UNREADABLE if value.imag else _spelled_float(float(value.real))),
         ((Decimal,), _spelled_decimal),
-        ((datetime.datetime,), lambda value: _spelled_moment(value.isoformat(" "))),
+        ((datetime.datetime,), _spelled_datetime),
         ((datetime.date,), lambda value: _spelled_moment(value.isoformat())),
         ((datetime.time,), lambda value: _spelled_moment(value.isoformat())),
         ((np.datetime64,), _spelled_datetime64),
@@ -61,6 +61,12 @@ def _spelled_decimal(value: Decimal) -> bytes | None:
 
 def _spelled_moment(text: str) -> bytes:
     return (moment(text) or "").encode() or UNREADABLE
+
+
+def _spelled_datetime(value: datetime.datetime) -> bytes:
+    """As a typed column holds it, in UTC: the offset of a zone may have seconds."""
+    there = value if value.utcoffset() is None else value.astimezone(datetime.UTC)
+    return _spelled_moment(there.isoformat(" "))
 
 
 def _spelled_datetime64(value: np.datetime64) -> bytes | None:
