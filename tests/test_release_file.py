@@ -487,7 +487,7 @@ def test_a_profile_comes_after_two_looks_and_before_the_third(looks: Release) ->
 
 
 def test_a_profile_has_the_histograms_of_its_family(releases: dict[str, Release]) -> None:
-    """One of lengths, one of far rows by coefficient; where outcomes scatter by an unknown amount, one of residuals too.
+    """One of lengths, one of far rows by coefficient; where outcomes scatter by an unknown amount, residuals too.
 
     Far rows have two cells a coefficient: of six, of four and of five.
     """

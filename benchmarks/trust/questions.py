@@ -54,7 +54,7 @@ def most_units(design: Design) -> int:
     total, numeric = columns + 1, 0
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
-            sharper = survey._SHARPER if number == 0 else 1
+            sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS
             total += int((1 if subject.cells == 2 else 2) * sharper**2)
             continue
         assert isinstance(subject.source, Expression)
@@ -64,5 +64,6 @@ def most_units(design: Design) -> int:
         doublings = 0
         while 2**doublings < subject.source.upper:
             doublings += 1
-        total += max(searches, doublings + 1) if number or design.family.coding != "count" else doublings + 1
+        searches *= 1 if number else int(survey._SHARPER_NUMBER**2)
+        total += max(searches, doublings + 1)
     return total + max(int(survey._RESERVE), survey._TAIL_QUESTIONS * numeric)

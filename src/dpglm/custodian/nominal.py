@@ -169,4 +169,6 @@ def _expected_look(standing: Standing, rows: float, noise: LookNoise, move: npt.
     table = standing.seen(standing.population.moments(standing.residual[0]))
     score = rows * table.slope(move) @ inverse(view.whitening_matrix).T @ move
     stddevs = np.multiply(noise.grid_stddevs, view.units).tolist()
-    return Look(view, score, rows * table.bounded, rows * table.square(), stddevs[0], stddevs[1], stddevs[2], noise.mu)
+    return Look(
+        view, score, rows * table.bounded, rows * table.square(move), stddevs[0], stddevs[1], stddevs[2], noise.mu
+    )

@@ -14,6 +14,7 @@ _SMALLEST_MEAN = 1e-3
 _PAST_THE_TABLE = 3.0  # of a log mean, where a move leaves the table
 _NEARLY_POISSON = 1e-6
 _LARGEST_LOG_MEAN = 12.0
+_TABULATED = 257  # points between which a variance over its mean is a straight line
 
 
 class Counts(Family):
@@ -56,12 +57,15 @@ class Counts(Family):
         from scipy.special import gammainc, gammaincc
 
         end = table.start + table.step * (len(table.mean) - 1)
-        mean, cap = table.at(u, table.mean, table.high)
-        mu = np.exp(np.clip(u, table.start, end))
+        at = np.clip(u, table.start, end)
+        points = at if len(u) < _TABULATED else np.linspace(at.min(), at.max(), _TABULATED)
+        mean, cap = table.at(points, table.mean, table.high)
+        mu = np.exp(points)
         shape = mu / spread
         below = shape * (shape + 1) * spread**2 * gammainc(shape + 2, cap / spread)
         beyond = cap**2 * gammaincc(shape, cap / spread)
-        return np.asarray(np.maximum(below + beyond - mean**2, 0.02 * mu))
+        relative = np.maximum(below + beyond - mean**2, 0.02 * mu) / mu
+        return np.asarray((relative if points is at else np.interp(at, points, relative)) * np.exp(at))
 
     def typical_residuals(self, u: Floats, spread: float) -> Floats:
         """Of a gamma distribution with the mean and variance of a count, above the mean."""

@@ -12,17 +12,22 @@ from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from dpglm.expressions import Expression
 from dpglm.formula import Design, DesignColumn, Factor, Key
 from dpglm.grid import Grid
+from dpglm.looks.population import Rare
 from dpglm.looks.reading import Belief, Knowledge, beginning
 from dpglm.looks.survey import Place, Survey
+
+Floats = npt.NDArray[np.float64]
 
 ROW_BITS = 20  # standardised rows are rounded to steps of 2^-20 scales
 LARGEST = 2.0**14  # scales from the centre at which a standardised value, or a product of some, is clamped
 _LEAST_SHARE, _CLEAR = 0.002, 2.0
-_RARE_OUTCOME = 0.002
+_RARE_OUTCOME, _MOST_DOUBT, _TINY = 0.002, 4.0, 1e-6
+_LONG = 4.5  # standard units: of a level that less than a twentieth of rows have
 PRIOR_SLOPES, PRIOR_INTERCEPT = 2.5, 5.0  # standard units, as rstanarm scales its own
 
 
@@ -99,8 +104,37 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     centre = np.zeros(len(design.coefficient_names))
     if design.intercept:
         centre[0] = _first_intercept(design, survey)
-    rows = design.schema.dataset.rows
-    return beginning(design.family, design.response_range, rows, belief, centre, design.intercept, offset_slope(design))
+    return beginning(
+        design.family, design.response_range, design.schema.dataset.rows, belief, centre, design.intercept,
+        offset_slope(design), _rare(design, survey),
+    )  # fmt: skip
+
+
+def _rare(design: Design, survey: Survey) -> Rare:
+    """Rare levels: how long their rows are is known, how many there are as far as the survey saw them."""
+    size = len(design.coefficient_names)
+    rare = Rare(np.zeros(size), np.ones(size), np.zeros(size))
+    for number, column in enumerate(design.columns, design.intercept):
+        if any(isinstance(factor.source, Expression) for factor in column.factors):
+            continue
+        found = [_rarer(factor, survey) for factor in column.factors]
+        value = math.prod(value for value, _, _ in found)
+        if abs(value) > _LONG:
+            seen, stddev = math.prod(seen for _, seen, _ in found), max(stddev for _, _, stddev in found)
+            rare.values[number] = value
+            rare.information[number] = min(max(seen, stddev / 2, _TINY) * value**2, 1.0)
+            unseen = stddev / max(seen - stddev, _TINY)
+            rare.doubt[number] = min(unseen, _MOST_DOUBT) if len(found) == 1 else 1.0
+    return rare
+
+
+def _rarer(factor: Factor, survey: Survey) -> tuple[float, float, float]:
+    """What rows with or without a level have, whichever are rarer; their share as it was seen, and its noise."""
+    place = survey.place_of(factor.source)
+    seen = place.shares[factor.level]
+    if factor.center > 0.5:
+        return -factor.center / factor.scale, 1 - seen, place.stddev
+    return (1 - factor.center) / factor.scale, seen, place.stddev
 
 
 def _first_intercept(design: Design, survey: Survey) -> float:

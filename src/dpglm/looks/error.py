@@ -76,9 +76,13 @@ class Lengths:
     share of that among the table's rows, which are a mixture.
     """
 
-    def __init__(self, standing: Standing, information: Floats, tails: Tails) -> None:
+    def __init__(self, standing: Standing, information: Floats, tails: Tails, typical: Floats | None = None) -> None:
+        """``typical`` residuals are the same for every clip: those of another look that differs by nothing else."""
         family, view = standing.family, standing.view
         self.standing, self.tails, self.squared = standing, tails, standing.seen(information).squared
+        if typical is None and family.has_spread:
+            typical = family.typical_residuals(standing.u, view.spread)
+        self.typical = typical
         lengths = standing.residual[1] * np.sqrt(self.squared / (view.dimension * family.dispersion(view.spread)))
         steps = np.rint(np.log(np.maximum(lengths, 1e-300)) / _STEP)
         self._cells = np.clip(steps, -_CELLS, _CELLS).astype(int) + _CELLS
@@ -103,10 +107,9 @@ class Lengths:
 
     def beyond(self, clips: Floats) -> Floats:
         """By pair of clips, E[(|r| - clip)(|r| - other clip)] where both are exceeded, r in standard deviations."""
-        family, tails = self.standing.family, self.tails.residuals
-        if not family.has_spread:
+        core, tails = self.typical, self.tails.residuals
+        if core is None:
             return np.zeros((len(clips), len(clips)))
-        core = family.typical_residuals(self.standing.u, self.standing.view.spread)
         reach = (tails.scales[:, None] * core).ravel()
         weight = np.repeat(tails.shares / len(core), len(core))
         far = reach > clips.min()

@@ -65,9 +65,16 @@ def of_prior(belief: Belief) -> Gaussian:
 
 
 def of_table(known: Knowledge) -> Gaussian:
-    """What looks say of the table's own estimate, without a prior and but for the shift by bounding."""
+    """What looks say of the table's own estimate, without a prior and but for the shift by bounding.
+
+    Where it is not known how many rows have a rare level, its standard error is off by as much.
+    """
     assert known.pooled is not None
-    return Gaussian(known.pooled.precision, known.pooled.shift)
+    told = Gaussian(known.pooled.precision, known.pooled.shift)
+    if not known.doubt.any():
+        return told
+    variances = 1 / np.diag(told.precision) + np.diag(sampling_covariance(known))
+    return told.with_error(np.diag(known.doubt**2 * variances))
 
 
 def of_population(known: Knowledge) -> Gaussian:

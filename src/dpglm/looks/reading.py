@@ -27,6 +27,7 @@ from dpglm.looks.misfit import Pooled, pooled
 from dpglm.looks.misfit import Seen as Part
 from dpglm.looks.population import (
     Population,
+    Rare,
     Seen,
     Standing,
     inverse,
@@ -45,7 +46,8 @@ Floats = npt.NDArray[np.float64]
 # guess may be, as the deviation of its logarithm, and the tolerances that are weighed, in guesses.
 FIRST_TOLERANCE, LATER_TOLERANCE = 0.15, 0.1
 _GUESS, _TOLERANCES = 0.7, np.geomspace(0.2, 6.0, 25)
-CURVATURE = 0.75  # allowance for what is left of second-order terms, in typical ones
+CURVATURE = 0.5  # allowance for what is left of second-order terms, in typical ones
+BENT = 0.4  # relative error of a move, because predictors are not normal, in the family's discrepancy
 SPREAD_TOLERANCE = 0.7  # relative error of the spread, as the looks before give it
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 _LEAST_INFORMATION = 0.1  # of an average direction; less where it is known to be less
@@ -79,6 +81,13 @@ class Look:
     mu: float  # what it cost
 
 
+class Leaning(NamedTuple):
+    """What a look's score is off by because outcomes scatter otherwise than was assumed, and the error of that."""
+
+    score: Floats
+    error: Floats
+
+
 class Last(NamedTuple):
     """A look, what it sees of the population, and its slope."""
 
@@ -93,8 +102,9 @@ class Knowledge:
 
     ``parts`` is what each look says of t, and ``pooled`` what all of them do; ``centre`` and ``covariance`` with the
     prior. The first look enters with a discrepancy, because its reading may be off. ``information`` is of one row at
-    the centre. ``last`` is the last look, for what it says of t's sampling error. ``surprises`` has one number a look
-    but the first two: the chance of a score as far from what the looks before predicted. ``tails`` are of the table.
+    the centre, ``doubt`` its relative error by coefficient where that is of a rare level. ``last`` is the last look,
+    for what it says of t's sampling error. ``surprises`` has one number a look but the first two: the chance of a score
+    as far from what the looks before predicted. ``tails`` are of the table.
     """
 
     family: Family
@@ -104,6 +114,7 @@ class Knowledge:
     centre: Floats
     covariance: Floats
     information: Floats
+    doubt: Floats
     population: Population
     spread: float
     mean_weight: float
@@ -147,8 +158,12 @@ def beginning(
     centre: Floats,
     intercept: bool,
     offset_slope: float | None,
+    rare: Rare,
 ) -> Knowledge:
-    """Before any look: standardised predictors, as if independent, and the centre that the survey shows."""
+    """Before any look: standardised predictors, as if independent, and the centre that the survey shows.
+
+    Of a rare level the information is that of as many rows as the survey saw.
+    """
     size, has_offset = len(centre), offset_slope is not None
     columns = size - intercept + has_offset
     population = _independent(columns, intercept, has_offset)
@@ -158,7 +173,7 @@ def beginning(
     weight = float(table.at(at, table.weight)[0][0])
     return Knowledge(
         family, response_range, num_rows, belief, centre, belief.covariance,
-        weight * np.eye(size), population,
+        weight * np.diag(rare.information), rare.doubt, replace(population, rare=rare.values),
         spread, weight, intercept, offset_slope,
     )  # fmt: skip
 
@@ -182,9 +197,14 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     now = standing.seen(information)
     measured = transport(bounded, now.bounded)
     slope = measured(now.slope_here)
-    precision, shift, mean, covariance = _located(known, look, now, measured, error, information, unwhitening)
+    spread, doubt = _spread(known, look, now)
+    leaning = _leaning(known, now, spread, doubt)
+    precision, shift, mean, covariance = _located(known, look, now, leaning, measured, error, information, unwhitening)
     if first:
         precision, shift = _doubted(known, precision, shift, mean, look.mu)
+    elif known.family.curved:
+        move = mean - view.centre_vector
+        precision, shift = _with_error(precision, shift, BENT * known.family.look_rule.discrepancy * move)
     sampling = known.dispersion * inverse(information * rows)
     behind = inverse(known.belief.covariance + sampling)  # the prior, seen from t
     bounding = Bounding(view.score_bound / math.sqrt(view.dimension * known.dispersion), view.clip)
@@ -198,12 +218,13 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     precision, shift = together.with_bounding
     covariance = inverse(behind + precision)
     mean = covariance @ (behind @ known.belief.mean + shift)
-    spread = _spread(known, look, now)
+    spread, _ = _spread(known, look, now, mean - view.centre_vector)
     table = known.family.residual_table(spread, CLIP, known.response_range)
     here_table = known.family.residual_table(known.spread, CLIP, known.response_range)
     (there,) = table.at(population.predictor(known.with_offset(mean)), table.weight)
     here = now.weight if here_table is standing.table else here_table.at(now.u, here_table.weight)[0]
     moved = transport(positive(information, _SMALLEST), population.moments(here))(population.moments(there))
+    moved *= population.change_of_rare(here_table, view.centre_vector, mean, float(np.mean(there) / np.mean(here)))
     return replace(
         known,
         centre=mean,
@@ -227,11 +248,11 @@ def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, 
     predicted = rows * expected.bounded
     apart = look.information - predicted
     tolerance = rows * _tolerance(known.tolerance, apart / rows, look.information_noise / rows)
-    prior = tolerance**2 * _ones(size, 4.0)  # a diagonal varies twice
+    prior = tolerance**2 * _ones(size, 4.0) * expected.relative_size**2  # a diagonal varies twice
     noise = look.information_noise**2 / 2 * _ones(size, 2.0)
     mean = predicted + prior / (prior + noise) * apart
     error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
-    return positive(mean, min(_LEAST_INFORMATION * rows, error)), error
+    return positive(mean, min(_LEAST_INFORMATION * rows, error) * expected.least_left(1)), error
 
 
 def _tolerance(guess: float, apart: Floats, noise: float) -> float:
@@ -269,13 +290,14 @@ def _population_of(second_moments: Floats, known: Knowledge) -> Population:
         mean, old = np.append(mean, 0.0), covariance
         covariance = np.eye(len(mean))
         covariance[:-1, :-1] = old
-    return of_moments(mean, covariance, known.intercept, has_offset)
+    return of_moments(mean, covariance, known.intercept, has_offset, known.population.rare)
 
 
 def _located(
     known: Knowledge,
     look: Look,
     now: Seen,
+    leaning: Leaning,
     measured: Callable[[Floats], Floats],
     error: float,
     information: Floats,
@@ -291,12 +313,14 @@ def _located(
         precision, shift = known.pooled.with_bounding
         before, before_shift = before + precision, before_shift + shift
     allowed = _allowance(known, view, now, error, information, unwhitening)
-    least = min(_LEAST_SLOPE, max(error / rows, 1e-9)) * rows
-    mean, variance = centre, look.score_noise**2
+    least = min(_LEAST_SLOPE, max(error / rows, 1e-9)) * rows * now.least_left(0)
+    mean, variance, lean = centre, look.score_noise**2, np.outer(leaning.error, leaning.error)
+    squared = float(lean.trace())
     for _ in range(_FIRST_ROUNDS if first else _LATER_ROUNDS):  # slope and allowances depend on how far t is
         slope = positive(measured(now.slope(mean - centre)), least) @ unwhitening.T
-        precision = slope.T @ slope / variance
-        shift = slope.T @ (look.score + slope @ centre) / variance
+        told = slope.T @ (np.eye(len(slope)) - lean / (variance + squared)) / variance
+        precision = told @ slope
+        shift = told @ (look.score - leaning.score + slope @ centre)
         covariance = inverse(before + precision)
         found = covariance @ (before_shift + shift)
         mean = (mean + found) / 2 if first else found  # the first step may be long
@@ -341,6 +365,13 @@ def _doubted(known: Knowledge, precision: Floats, shift: Floats, mean: Floats, m
     return believed, believed @ at
 
 
+def _with_error(precision: Floats, shift: Floats, error: Floats) -> tuple[Floats, Floats]:
+    """Precision, and precision times mean, of what differs by independent errors, one a coefficient."""
+    turned = np.linalg.inv(np.eye(len(error)) + precision * error**2)  # (P^-1 + E)^-1 = (1 + P E)^-1 P
+    believed = turned @ precision
+    return (believed + believed.T) / 2, turned @ shift
+
+
 def _surprise(known: Knowledge, look: Look, slope: Floats) -> float:
     """Chance of a score this far from zero, where the looks before put the centre at t, give or take their error."""
     size = len(known.centre)
@@ -362,16 +393,34 @@ def chi_square_tail(value: float, degrees: int) -> float:
     return min(total, 1.0)
 
 
-def _spread(known: Knowledge, look: Look, now: Seen) -> float:
-    """The spread by this look: what its square adds up to, over what it would under the spread that was assumed."""
+def _spread(known: Knowledge, look: Look, now: Seen, move: Floats | None = None) -> tuple[float, float]:
+    """The spread by this look, and its relative error: what its square adds up to, over what it would under the spread
+    that was assumed, with t a move away from the centre.
+    """
     family = known.family
     if not family.has_spread:
-        return known.spread
-    expected = known.num_rows * float(np.trace(now.square()))
+        return known.spread, 0.0
+    expected = known.num_rows * float(np.trace(now.square(move)))
     noise = look.square_noise * math.sqrt(len(known.centre)) / expected
     prior = SPREAD_TOLERANCE**2
     ratio = 1 + prior / (prior + noise**2) * (float(np.trace(look.square)) / expected - 1)
-    return max(family.least_spread, known.spread * max(_SMALLEST_STEP_DOWN, ratio))
+    spread = max(family.least_spread, known.spread * max(_SMALLEST_STEP_DOWN, ratio))
+    return spread, math.sqrt(prior * noise**2 / (prior + noise**2))
+
+
+def _leaning(known: Knowledge, now: Seen, spread: float, doubt: float) -> Leaning:
+    """Outcomes that are clipped on one side have another mean where they scatter otherwise."""
+    standing, family = now.standing, known.family
+    view, size = standing.view, standing.view.dimension
+    if not (family.has_spread and family.curved):
+        return Leaning(np.zeros(size), np.zeros(size))
+
+    def of_spread(value: float) -> Floats:
+        mean = family.moved(standing.table, max(value, family.least_spread), view.clip, now.u, np.zeros(len(now.u)))
+        return np.asarray(known.num_rows * ((now.kappa * (mean - standing.residual[2])) @ now.z) / len(now.u))
+
+    factor = math.exp(doubt)
+    return Leaning(of_spread(spread), (of_spread(spread * factor) - of_spread(spread / factor)) / 2)
 
 
 def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:

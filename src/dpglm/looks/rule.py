@@ -13,7 +13,7 @@ import numpy as np
 
 from dpglm.families.base import CLIP
 from dpglm.looks.error import Lengths, predicted_error
-from dpglm.looks.population import Standing, inverse_root
+from dpglm.looks.population import Standing, inverse_root, rare_lengths
 from dpglm.looks.reading import Knowledge
 from dpglm.looks.viewpoint import Viewpoint
 
@@ -27,9 +27,11 @@ _INFORMATION = {False: 2.8, True: 1.4}
 _LEAST_INFORMATION = 0.02
 _INFORMATION_LEVERAGE = 10.0  # bound of a row's information, in that of an average row, at a signal of 360
 _TYPICAL_SIGNAL = 360.0
+_COARSEST = 0.15  # noise of an information, in that of all rows, that whole rows of rare levels are worth
 _EIGENVALUE_FLOOR = 1e-3
 _BOUNDS = np.geomspace(0.8, 60.0, 45)  # of a score, in the root mean square of a row's without bounds
 _CLIPS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)  # standard deviations
+_ENOUGH = 2  # clips in turn that are worse than one before: those beyond are not tried
 _CAUTION = 1.5  # bounds are chosen for a misfit so many times the typical one: some tables have more
 
 
@@ -45,14 +47,21 @@ def information_share(rows: int, dimension: int, last: bool) -> float:
 
 def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
     """Centre, whitening and bounds of the next look, which may cost ``mu`` of a release's ``total_mu``."""
-    size, rows = len(known.centre), known.num_rows
+    size, rows, last = len(known.centre), known.num_rows, known.looks == len(SHARES) - 1
     signal = rows * total_mu**2 / size / _TYPICAL_SIGNAL
     leverage = _INFORMATION_LEVERAGE * signal ** (0.5 if signal < 1 else 0.25)
+    whitening = inverse_root(known.information, _EIGENVALUE_FLOOR)
+    # Rows of rare levels are kept whole where the noise of the information allows it.
+    longest = known.mean_weight * rare_lengths(known.population.rare, whitening).max() + size
+    affordable = _COARSEST * rows * mu * math.sqrt(information_share(rows, size, last))
     view = Viewpoint(
         centre=tuple(map(float, known.with_offset(known.centre))),
-        whitening=tuple(tuple(map(float, row)) for row in inverse_root(known.information, _EIGENVALUE_FLOOR)),
+        whitening=tuple(tuple(map(float, row)) for row in whitening),
         score_bound=1.0,
-        information_bound=size * max(leverage, known.family.look_rule.least_information_leverage),
+        information_bound=max(
+            size * max(leverage, known.family.look_rule.least_information_leverage),
+            min(longest, affordable),
+        ),
         spread=known.spread,
         clip=CLIP,
     )
@@ -63,13 +72,18 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
 def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
     noise = 2 / mu  # opposite scores are the worst pair; the information's share is left out
-    least, best = math.inf, view
+    least, best, typical, worse = math.inf, view, None, 0
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)
         standing = Standing(known.population, clipped, known.family, known.response_range)
-        lengths = Lengths(standing, known.information, known.tails)
+        lengths = Lengths(standing, known.information, known.tails, typical)
+        typical = lengths.typical
         total = predicted_error(lengths, known.num_rows, _BOUNDS, noise, _CAUTION * known.misfit).total
         if total.min() < least:
             bound = _BOUNDS[int(total.argmin())] * math.sqrt(view.dimension * known.dispersion)
-            least, best = float(total.min()), replace(clipped, score_bound=float(bound))
+            least, best, worse = float(total.min()), replace(clipped, score_bound=float(bound)), 0
+        else:
+            worse += 1
+            if worse == _ENOUGH:
+                break
     return best

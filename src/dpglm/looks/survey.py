@@ -43,9 +43,11 @@ _CLEAR, _QUITE_CLEAR, _VERY_CLEAR = 2.0, 3.0, 3.5  # standard deviations
 _NARROW, _ONE_VALUE, _SPIKE = 16.0, 2.0, 0.5
 # Of such columns more is asked, with less noise: units set aside for all of them, and questions to each.
 _RESERVE, _TAIL_QUESTIONS, _ASKED_AGAIN = 120.0, 9, 2
+_RARE, _WORTHWHILE = 6.0, 1.5  # of a level that is counted again: standard deviations; how much more sharply
 _MOST_DOUBT = 1.5  # spread of the logarithm of a scale, beyond which it was not seen
 _LEAST_SHARE = 0.002  # of a level, where its scale is taken from
-_SHARPER, _SHARPER_NUMBER = 4.0, 2.0  # how much more sharply an outcome's levels are counted, or its numbers
+# How much more sharply an outcome's levels are counted, or its numbers, and levels of predictors.
+_SHARPER, _SHARPER_NUMBER, _SHARPER_LEVELS = 4.0, 2.0, 2.0
 # Shares of rows below which they are too few: those that vary (a rare level is no mistake), those with a value.
 _FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE = 0.03, 0.004, 0.001, 0.05
 _TINY = 1e-6
@@ -251,7 +253,7 @@ def most_answers(design: Design) -> list[tuple[float, int]]:
             found += [(max(_RESERVE / _TAIL_QUESTIONS, 1.0), 1)] * _TAIL_QUESTIONS  # all of the reserve, in any column
         else:
             question = _levels_question(number, subject)
-            found.append((question.units, len(question.ranges)))
+            found += [(question.units, len(question.ranges)), (_RESERVE, len(question.ranges))]
     return found
 
 
@@ -262,22 +264,28 @@ def surveying(design: Design, rows: int) -> Asking:
     missing = tuple(map(_short, answer.counts[:-1].tolist()))
     places: list[Place] = []
     spikes: list[int] = []
+    rare: dict[int, Answer] = {}
     for number, subject in enumerate(everything):
         if not subject.is_numeric:
             question = _levels_question(number, subject)
             told = yield question
-            places.append(_place_of_levels(subject, told, rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME))
+            places.append(_place_of_levels(subject, [told], rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME))
+            if number and min(places[-1].shares) < _RARE * places[-1].stddev:
+                rare[number] = told
         elif number == 0 and design.family.coding == "count":
             places.append((yield from _place_of_counts(number, subject, rows)))
         else:
             place, alone = yield from _place_of_numbers(number, subject, rows)
             places.append(place)
             spikes += [number] * alone
-    sharper = math.floor(math.sqrt(_RESERVE / (_TAIL_QUESTIONS * max(len(spikes), 1))) * 1000) / 1000
+    sharper = _sharper(len(spikes), [everything[number] for number in rare])
+    if sharper < _WORTHWHILE * _SHARPER_LEVELS:
+        rare, sharper = {}, _sharper(len(spikes), [])
     for number in spikes:
-        places[number] = yield from _place_of_others(
-            number, everything[number], places[number], rows, max(sharper, 1.0)
-        )
+        places[number] = yield from _place_of_others(number, everything[number], places[number], rows, sharper)
+    for number, told in rare.items():
+        again = yield replace(_levels_question(number, everything[number]), sharper=sharper)
+        places[number] = _place_of_levels(everything[number], [told, again], rows, _FEW_OF_LEVELS)
     problems = _problems(design, everything, places, missing, answer.stddev, rows)
     return Survey(everything, tuple(places), missing, _short(float(answer.counts[-1])), _short(answer.stddev), problems)
 
@@ -290,10 +298,21 @@ def _table_question(design: Design) -> Question:
 
 def _levels_question(number: int, subject: Subject) -> Question:
     """One of two levels tells the other; of more, a replaced row changes two counts."""
-    sharper = _SHARPER if number == 0 else 1.0
+    sharper = _SHARPER if number == 0 else _SHARPER_LEVELS
     if subject.cells == 2:
-        return Question(number, ((1, 1),), 1, sharper)
-    return Question(number, tuple((n, n) for n in range(subject.cells)), 2, sharper)
+        return Question(number, ((1, 1),), _changed(subject), sharper)
+    return Question(number, tuple((n, n) for n in range(subject.cells)), _changed(subject), sharper)
+
+
+def _changed(subject: Subject) -> int:
+    """How many counts of levels a replaced row changes."""
+    return 1 if subject.cells == 2 else 2
+
+
+def _sharper(spikes: int, rare: list[Subject]) -> float:
+    """How much more sharply such columns are asked again: so that the reserve suffices, or as sharply as before."""
+    asked = _TAIL_QUESTIONS * spikes + sum(map(_changed, rare))
+    return max(math.floor(math.sqrt(_RESERVE / max(asked, 1)) * 1000) / 1000, 1.0)
 
 
 def _most_units(subject: Subject, is_outcome: bool) -> float:
@@ -310,11 +329,13 @@ def _units_of_a_number(is_outcome: bool) -> float:
     return _SHARPER_NUMBER**2 if is_outcome else 1.0
 
 
-def _place_of_levels(subject: Subject, answer: Answer, rows: int, few: float) -> Place:
-    shares = answer.counts / rows
+def _place_of_levels(subject: Subject, answers: list[Answer], rows: int, few: float) -> Place:
+    """Shares of levels, from counts that were asked once or twice, by precision."""
+    precision = sum(answer.stddev**-2 for answer in answers)
+    shares = np.asarray(sum(answer.counts / answer.stddev**2 for answer in answers)) / precision / rows
     if subject.cells == 2:
         shares = np.array([1 - shares[0], shares[0]])
-    stddev = answer.stddev / rows
+    stddev = precision**-0.5 / rows
     rest = float(1 - shares.max())
     varies = _may_hold(rest, stddev, few)
     return Place(0.0, 1.0, tuple(map(_short, shares.tolist())), _short(stddev), varies)
