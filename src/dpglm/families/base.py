@@ -90,6 +90,13 @@ class Family:
     def clipped_variance(self, table: ResidualTable, spread: float, clip: float, u: Floats) -> Floats:
         """Variance of the clipped outcome at u, in the units of the residual."""
 
+    def moved_square(self, table: ResidualTable, spread: float, clip: float, u: Floats, step: Floats) -> Floats:
+        """Expected square of the residual at u where the linear predictor is u + step.
+
+        Only families that have a spread are asked.
+        """
+        raise NotImplementedError
+
     def typical_residuals(self, u: Floats, spread: float) -> Floats:
         """How far outcomes at u lie on a side where a look clips, in standard deviations: one an entry, not random.
 

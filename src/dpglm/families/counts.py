@@ -54,18 +54,21 @@ class Counts(Family):
 
     def clipped_variance(self, table: ResidualTable, spread: float, clip: float, u: Floats) -> Floats:
         """Of min(y, cap), with a gamma distribution of the same mean and variance in place of y."""
-        from scipy.special import gammainc, gammaincc
-
         end = table.start + table.step * (len(table.mean) - 1)
         at = np.clip(u, table.start, end)
         points = at if len(u) < _TABULATED else np.linspace(at.min(), at.max(), _TABULATED)
         mean, cap = table.at(points, table.mean, table.high)
         mu = np.exp(points)
-        shape = mu / spread
-        below = shape * (shape + 1) * spread**2 * gammainc(shape + 2, cap / spread)
-        beyond = cap**2 * gammaincc(shape, cap / spread)
-        relative = np.maximum(below + beyond - mean**2, 0.02 * mu) / mu
+        relative = np.maximum(_clipped_square(mu, cap, spread) - mean**2, 0.02 * mu) / mu
         return np.asarray((relative if points is at else np.interp(at, points, relative)) * np.exp(at))
+
+    def moved_square(self, table: ResidualTable, spread: float, clip: float, u: Floats, step: Floats) -> Floats:
+        """Of min(y, cap(u)) less its mean at u, with a gamma distribution in place of y."""
+        end = table.start + table.step * (len(table.mean) - 1)
+        mean, cap = table.at(u, table.mean, table.high)
+        mu = np.exp(np.clip(u + step, table.start - _PAST_THE_TABLE, end + _PAST_THE_TABLE))
+        there = _clipped_mean(mu, cap, spread)
+        return np.asarray(np.maximum(_clipped_square(mu, cap, spread) - there**2, 0.0) + (there - mean) ** 2)
 
     def typical_residuals(self, u: Floats, spread: float) -> Floats:
         """Of a gamma distribution with the mean and variance of a count, above the mean."""
@@ -97,6 +100,15 @@ def _table(spread: float, clip: float, largest: float) -> ResidualTable:
     mean = _clipped_mean(mu, cap, spread)
     slope = (_clipped_mean(mu * math.exp(step), cap, spread) - mean) / step
     return ResidualTable.over(u, mean, slope, np.zeros(POINTS), cap)
+
+
+def _clipped_square(mu: Floats, cap: Floats, dispersion: float) -> Floats:
+    """E[min(y, cap)^2] of a gamma distribution with variance dispersion times mean."""
+    from scipy.special import gammainc, gammaincc
+
+    shape = mu / dispersion
+    below = shape * (shape + 1) * dispersion**2 * gammainc(shape + 2, cap / dispersion)
+    return np.asarray(below + cap**2 * gammaincc(shape, cap / dispersion))
 
 
 def _clipped_mean(mu: Floats, cap: Floats, dispersion: float) -> Floats:

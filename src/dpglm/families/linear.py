@@ -56,6 +56,15 @@ class Linear(Family):
         density = math.exp(-clip * clip / 2) / math.sqrt(2 * math.pi)
         return np.full(np.shape(u), (1 - beyond - 2 * clip * density + clip * clip * beyond) / spread)
 
+    def moved_square(self, table: ResidualTable, spread: float, clip: float, u: Floats, step: Floats) -> Floats:
+        """Of a normal outcome around u + step, clipped around u, over the square of the spread."""
+        shift = step / math.sqrt(spread)
+        low, high = -clip - shift, clip - shift
+        below, beyond = _normal_share(low), _normal_share(-high)
+        at_low, at_high = _density(low), _density(high)
+        inside = (1 + shift**2) * (1 - below - beyond) + low * at_low - high * at_high + 2 * shift * (at_low - at_high)
+        return np.asarray((inside + clip**2 * (below + beyond)) / spread)
+
     def typical_residuals(self, u: Floats, spread: float) -> Floats:
         """Of a normal distribution, both sides as one."""
         return _normal_quantiles(0.5 + even_ranks(len(u)) / 2)

@@ -254,15 +254,14 @@ class Seen:
     def square(self, move: Floats | None = None) -> Floats:
         """E[kappa^2 var z z']: what the score's square adds up to where the family is right.
 
-        With t a move away, residuals have a mean, and outcomes scatter as they do there.
+        With t a move away, residuals have a mean, and outcomes scatter as they do there: of families with a spread.
         """
         standing, view = self.standing, self.standing.view
-        variance = standing.family.clipped_variance(standing.table, view.spread, view.clip, self.u)
-        if move is not None:
-            step, mean = self.z @ (standing.unwhitening.T @ move), standing.residual[2]
-            there = standing.family.moved(standing.table, view.spread, view.clip, self.u, step)
-            change = there / mean if standing.family.curved else 1.0
-            variance = variance * change + (there - mean) ** 2
+        family, of_look = standing.family, (standing.table, view.spread, view.clip, self.u)
+        if move is None:
+            variance = family.clipped_variance(*of_look)
+        else:
+            variance = family.moved_square(*of_look, self.z @ (standing.unwhitening.T @ move))
         expected = _average(self.z, self.kappa**2 * variance)
         return expected if self.left is None else self._scaled(expected, self.left[0] ** 2)
 
