@@ -12,7 +12,6 @@ import pytest
 from dpglm.families import FAMILIES, Family, family_named
 from dpglm.families.base import LookRule
 from dpglm.families.linear import _normal_quantiles, _normal_share
-from dpglm.families.residuals import POINTS
 
 SIZE = 200_000
 # Family, spread, clip, range of the outcome, linear predictors.
@@ -184,7 +183,7 @@ def test_quantiles_of_the_normal_distribution_are_those_of_the_standard_library(
 
 def test_a_table_is_read_as_a_straight_line_between_its_points() -> None:
     table = FAMILIES["poisson"].residual_table(2.0, 4.0, (0.0, 60.0))
-    grid = table.start + table.step * np.arange(POINTS)
+    grid = table.start + table.step * np.arange(len(table.mean))
     u = np.linspace(grid[0] - 1, grid[-1] + 1, 999)
     for column, found in zip((table.mean, table.largest), table.at(u, table.mean, table.largest), strict=True):
         np.testing.assert_allclose(found, np.interp(u, grid, column), rtol=1e-9)

@@ -57,9 +57,10 @@ class Expected:
     def verdict(self) -> str:
         """Whether people would accept such intervals."""
         wide = f"intervals {_times(self.inflation)} as wide as without privacy"
-        if self.inflation <= _ACCEPTED_BY_STRICT:
+        shown = round(self.inflation, 2)
+        if shown <= _ACCEPTED_BY_STRICT:
             return f"{wide}: narrow enough for the strict quarter of economists who were asked"
-        if self.inflation <= _ACCEPTED:
+        if shown <= _ACCEPTED:
             return f"{wide}: narrow enough for half of the economists who were asked"
         return f"{wide}: more than the {_ACCEPTED:g} times that half of the economists who were asked accept"
 

@@ -254,11 +254,12 @@ class Seen:
     def square(self, move: Floats | None = None) -> Floats:
         """E[kappa^2 var z z']: what the score's square adds up to where the family is right.
 
-        With t a move away, residuals have a mean, and outcomes scatter as they do there: of families with a spread.
+        With t a move away, residuals have a mean, and outcomes scatter as they do there (in families with a
+        spread; in others that hardly matters).
         """
         standing, view = self.standing, self.standing.view
         family, of_look = standing.family, (standing.table, view.spread, view.clip, self.u)
-        if move is None:
+        if move is None or not family.has_spread:
             variance = family.clipped_variance(*of_look)
         else:
             variance = family.moved_square(*of_look, self.z @ (standing.unwhitening.T @ move))
