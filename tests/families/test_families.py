@@ -53,7 +53,7 @@ def close(sample: np.ndarray, expected: float, table: Any, u: float) -> bool:
 def test_a_move_of_nothing_is_the_tables_mean(name: str) -> None:
     for _, spread, clip, response, _ in (case for case in CASES if case[0] == name):
         family, table = FAMILIES[name], FAMILIES[name].residual_table(spread, clip, response)
-        u = table.start + table.step * np.arange(0, POINTS, 37)
+        u = table.start + table.step * np.arange(0, len(table.mean), 37)
         (mean,) = table.at(u, table.mean)
         np.testing.assert_allclose(
             family.moved(table, spread, clip, u, np.zeros(len(u))), mean, rtol=1e-9, atol=1e-12 * np.abs(mean).max()
