@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dpglm.looks.profile import LOOKS_BEFORE
 from dpglm.schema import Dataset
 
 CAVEATS = (
@@ -43,9 +44,10 @@ def plain_statement(
     if delta * dataset.rows > 1:
         text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
     if looks:
+        reach = ", noisy counts of how far rows reach," if looks > LOOKS_BEFORE else ""
         text += (
-            f" The budget was shared by a survey of where the columns live and {looks} looks at the table, each taken"
-            " from where the noisy ones before it point. The guarantee is for all of them together."
+            f" The budget was shared by a survey of where the columns live{reach} and {looks} looks at the table, each"
+            " taken from where the noisy ones before it point. The guarantee is for all of them together."
         )
     elif looks == 0:
         text += " It holds a survey of where the columns live, and nothing else was released."
