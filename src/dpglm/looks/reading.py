@@ -136,9 +136,13 @@ class Knowledge:
 
     @property
     def efficiency(self) -> Floats:
-        """By coefficient, the standard error of what looks estimate over the plain estimate's: by the family."""
+        """By coefficient, the standard error of what looks estimate over the plain estimate's: by the family.
+
+        At least one: that clipped counts tell more than counts themselves is the family's word, not the table's.
+        """
         weights = np.array([float(np.vdot(inverse(self.information), part.precision)) for part in self.parts])
-        return np.asarray(np.sqrt(weights @ np.array([part.sampling for part in self.parts]) / weights.sum()))
+        of_parts = np.array([part.sampling for part in self.parts])
+        return np.asarray(np.sqrt(np.maximum(weights @ of_parts / weights.sum(), 1.0)))
 
     @property
     def dispersion(self) -> float:
