@@ -290,7 +290,7 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
         if len(shares) != (0 if subject.is_numeric else subject.cells):
             raise InputError("survey", subject.name, "has another number of levels", "ask again")
         centre, scale, stddev = (float(stated[part]) for part in ("centre", "scale", "stddev"))
-        places.append(Place(centre, scale, shares, stddev, stated["varies"], stated["seen"]))
+        places.append(Place(centre, scale, shares, stddev, stated["varies"], stated["doubt"]))
     if len(data["missing"]) != len(design.table_columns):
         raise InputError("survey", len(data["missing"]), "needs one number of missing cells a column", "ask again")
     asked = []

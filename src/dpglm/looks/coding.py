@@ -18,7 +18,7 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, DesignColumn, Factor, Key
 from dpglm.grid import Grid
 from dpglm.looks.population import Rare
-from dpglm.looks.reading import Belief, Knowledge, beginning
+from dpglm.looks.reading import MOST_BLURRED, Belief, Knowledge, beginning
 from dpglm.looks.survey import Place, Survey
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +27,7 @@ ROW_BITS = 20  # standardised rows are rounded to steps of 2^-20 scales
 LARGEST = 2.0**14  # scales from the centre at which a standardised value, or a product of some, is clamped
 _LEAST_SHARE, _CLEAR = 0.002, 2.0
 _RARE_OUTCOME, _MOST_DOUBT, _TINY = 0.002, 4.0, 1e-6
+_MOST_WIDER = 3.0  # logarithm of how much wider the prior may be where the scale is in doubt
 _LONG = 4.5  # standard units: of a level that less than a twentieth of rows have
 PRIOR_SLOPES, PRIOR_INTERCEPT = 2.5, 5.0  # standard units, as rstanarm scales its own
 
@@ -91,9 +92,12 @@ def look_grid(design: Design) -> Grid:
 
 
 def default_prior(design: Design, survey: Survey) -> Belief:
-    """The default prior of a standard design: around no effects, and the intercept that the survey shows."""
+    """The default prior of a standard design: around no effects, and the intercept that the survey shows; as much wider
+    as the survey doubts the scale of a column.
+    """
     size = len(design.coefficient_names)
     mean, scales = np.zeros(size), np.full(size, PRIOR_SLOPES)
+    scales[int(design.intercept) :] *= np.exp(np.minimum(_doubt_of_scales(design, survey), _MOST_WIDER))
     if design.intercept:
         mean[0], scales[0] = _first_intercept(design, survey), PRIOR_INTERCEPT
     return Belief(mean, np.diag(scales**2))
@@ -106,7 +110,7 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
         centre[0] = _first_intercept(design, survey)
     return beginning(
         design.family, design.response_range, design.schema.dataset.rows, belief, centre, design.intercept,
-        offset_slope(design), _rare(design, survey),
+        offset_slope(design), _rare(design, survey), _blurred(design, survey),
     )  # fmt: skip
 
 
@@ -126,6 +130,18 @@ def _rare(design: Design, survey: Survey) -> Rare:
             unseen = stddev / max(seen - stddev, _TINY)
             rare.doubt[number] = min(unseen, _MOST_DOUBT) if len(found) == 1 else 1.0
     return rare
+
+
+def _blurred(design: Design, survey: Survey) -> Floats:
+    """Relative error of the information of each coefficient, because the survey doubts the scale of its column."""
+    of_slopes = np.minimum(np.expm1(2 * np.minimum(_doubt_of_scales(design, survey), _MOST_WIDER)), MOST_BLURRED)
+    return np.append(np.zeros(int(design.intercept)), of_slopes)
+
+
+def _doubt_of_scales(design: Design, survey: Survey) -> Floats:
+    """By column of a term, the deviation of the logarithm of its scale."""
+    columns = chain.from_iterable(term.columns for term in design.terms)
+    return np.array([sum(survey.place_of(each.source).doubt for each in column.factors) for column in columns])
 
 
 def _rarer(factor: Factor, survey: Survey) -> tuple[float, float, float]:

@@ -18,6 +18,8 @@ from dpglm.looks.reading import Belief, Knowledge, sampling_covariance
 
 Floats = npt.NDArray[np.float64]
 
+_MOST_DOUBT = 4.0  # of a standard error, relative
+
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
@@ -67,14 +69,16 @@ def of_prior(belief: Belief) -> Gaussian:
 def of_table(known: Knowledge) -> Gaussian:
     """What looks say of the table's own estimate, without a prior and but for the shift by bounding.
 
-    Where it is not known how many rows have a rare level, its standard error is off by as much.
+    Where it is not known how many rows have a rare level, its standard error is off by as much; where a column's scale
+    was hardly seen, by half of what its information is.
     """
     assert known.pooled is not None
     told = Gaussian(known.pooled.precision, known.pooled.shift)
-    if not known.doubt.any():
+    doubt = np.hypot(known.doubt, np.minimum(known.blurred / 2, _MOST_DOUBT))
+    if not doubt.any():
         return told
     variances = 1 / np.diag(told.precision) + np.diag(sampling_covariance(known))
-    return told.with_error(np.diag(known.doubt**2 * variances))
+    return told.with_error(np.diag(doubt**2 * variances))
 
 
 def of_population(known: Knowledge) -> Gaussian:

@@ -48,6 +48,7 @@ FIRST_TOLERANCE, LATER_TOLERANCE = 0.15, 0.1
 _GUESS, _TOLERANCES = 0.7, np.geomspace(0.2, 6.0, 25)
 CURVATURE = 0.5  # allowance for what is left of second-order terms, in typical ones
 BENT = 0.4  # relative error of a move, because predictors are not normal, in the family's discrepancy
+MOST_BLURRED = 20.0  # relative error of an information, because a column's scale was hardly seen
 SPREAD_TOLERANCE = 0.7  # relative error of the spread, as the looks before give it
 _CUT_INFORMATION = 0.5  # information that the bound takes and the prediction misses, over the bound's leverage
 _LEAST_INFORMATION = 0.1  # of an average direction; less where it is known to be less
@@ -102,7 +103,8 @@ class Knowledge:
 
     ``parts`` is what each look says of t, and ``pooled`` what all of them do; ``centre`` and ``covariance`` with the
     prior. The first look enters with a discrepancy, because its reading may be off. ``information`` is of one row at
-    the centre, ``doubt`` its relative error by coefficient where that is of a rare level. ``last`` is the last look,
+    the centre, ``doubt`` its relative error by coefficient where that is of a rare level, and ``blurred`` where the
+    survey hardly saw its column's scale. ``last`` is the last look,
     for what it says of t's sampling error. ``surprises`` has one number a look but the first two: the chance of a score
     as far from what the looks before predicted. ``tails`` are of the table.
     """
@@ -115,6 +117,7 @@ class Knowledge:
     covariance: Floats
     information: Floats
     doubt: Floats
+    blurred: Floats
     population: Population
     spread: float
     mean_weight: float
@@ -163,6 +166,7 @@ def beginning(
     intercept: bool,
     offset_slope: float | None,
     rare: Rare,
+    blurred: Floats,
 ) -> Knowledge:
     """Before any look: standardised predictors, as if independent, and the centre that the survey shows.
 
@@ -177,7 +181,7 @@ def beginning(
     weight = float(table.at(at, table.weight)[0][0])
     return Knowledge(
         family, response_range, num_rows, belief, centre, belief.covariance,
-        weight * np.diag(rare.information), rare.doubt, replace(population, rare=rare.values),
+        weight * np.diag(rare.information), rare.doubt, blurred, replace(population, rare=rare.values),
         spread, weight, intercept, offset_slope,
     )  # fmt: skip
 
@@ -193,7 +197,7 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     rows, view, first = known.num_rows, look.view, known.looks == 0
     standing = Standing(known.population, view, known.family, known.response_range)
     before, unwhitening = standing.seen(known.information), standing.unwhitening
-    bounded, error = _information(known, look, before)
+    bounded, error, blurred = _information(known, look, before)
     information = unwhitening @ transport(bounded, before.bounded)(before.free) @ unwhitening.T / rows
     population = _population_of(information / known.mean_weight, known) if first else known.population
     if first:
@@ -233,6 +237,7 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
         known,
         centre=mean,
         covariance=covariance,
+        blurred=blurred,
         information=positive(moved, 1e-6 * float(np.trace(information))),
         population=population,
         spread=spread,
@@ -246,17 +251,30 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     )
 
 
-def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, float]:
-    """Entry by entry, the noisy information averaged with its prediction by precision, kept positive; its error."""
+def _information(known: Knowledge, look: Look, expected: Seen) -> tuple[Floats, float, Floats]:
+    """Entry by entry, the noisy information averaged with its prediction by precision, kept positive; its error; and
+    its relative error by coefficient, where the survey hardly saw a scale and so the prediction may be far off.
+    """
     rows, size = known.num_rows, len(known.centre)
     predicted = rows * expected.bounded
     apart = look.information - predicted
     tolerance = rows * _tolerance(known.tolerance, apart / rows, look.information_noise / rows)
     prior = tolerance**2 * _ones(size, 4.0) * expected.relative_size**2  # a diagonal varies twice
     noise = look.information_noise**2 / 2 * _ones(size, 2.0)
+    directions = look.view.whitening_matrix / np.linalg.norm(look.view.whitening_matrix, axis=0)
+    off = (known.blurred * _along(directions, predicted)) ** 2
+    if known.blurred.any():
+        prior = prior + (directions**2 * off) @ (directions**2).T
     mean = predicted + prior / (prior + noise) * apart
     error = float(np.sqrt(np.mean(prior * noise / (prior + noise))))
-    return positive(mean, min(_LEAST_INFORMATION * rows, error) * expected.least_left(1)), error
+    found = positive(mean, min(_LEAST_INFORMATION * rows, error) * expected.least_left(1))
+    off = off * look.information_noise**2 / (off + look.information_noise**2)
+    return found, error, np.minimum(np.sqrt(off) / _along(directions, found), MOST_BLURRED)
+
+
+def _along(directions: Floats, matrix: Floats) -> Floats:
+    """v' M v of every column v."""
+    return np.asarray(np.einsum("aj,ab,bj->j", directions, matrix, directions))
 
 
 def _tolerance(guess: float, apart: Floats, noise: float) -> float:

@@ -117,7 +117,8 @@ Asking = Generator[Question, Answer, "Survey"]
 class Place:
     """Where a subject lives: centre and scale, or the share of each level; ``stddev`` is the noise of a share.
 
-    ``varies`` is whether more than one value was seen, or could have been missed; ``seen`` whether the scale was.
+    ``varies`` is whether more than one value was seen, or could have been missed; ``doubt`` is the standard deviation
+    of the scale's logarithm where one value holds nearly all rows.
     """
 
     centre: float
@@ -125,7 +126,12 @@ class Place:
     shares: tuple[float, ...]
     stddev: float
     varies: bool = True
-    seen: bool = True
+    doubt: float = 0.0
+
+    @property
+    def seen(self) -> bool:
+        """Whether the scale was."""
+        return self.doubt < _MOST_DOUBT
 
 
 @dataclass(frozen=True)
@@ -403,8 +409,9 @@ def _place_of_others(
     scale, doubt = others.found()
     share, error = sum(near) / len(near), stddev / math.sqrt(len(near))
     varies = place.varies or _may_hold(share, error, _FEW, _QUITE_CLEAR)
-    seen = share > _CLEAR * error and doubt < _MOST_DOUBT
-    return Place(place.centre, _short(scale), (), _short(stddev), varies, seen)
+    if share <= _CLEAR * error:
+        doubt = max(doubt, _MOST_DOUBT)
+    return Place(place.centre, _short(scale), (), _short(stddev), varies, _short(doubt))
 
 
 def _within(number: int, cuts: Floats, centre: float, distance: float) -> Question:
