@@ -8,9 +8,11 @@ rows, because a plan that says of itself that it is random is refused (Spark Con
 gives up a job whose shuffled rows could come back in another order. The number of rows is checked in every stage.
 
 Edge cases: a partition without rows contributes nothing. A cell that Spark itself cannot compute (a cast that fails, a
-torn file) ends the job with one line that quotes nothing; Spark's own log is switched off meanwhile, on the driver.
-Executors keep logs of their own: they belong to the rows. Processors of different makes may differ in the last bit of
-a later stage's table of residuals, which moves some integers by one step and no bound.
+torn file) ends the job with one line that quotes nothing; Spark's own log is switched off meanwhile, on the driver, and
+after a failure until the last task has ended, because Spark tells of it with the words of the failure. Where that
+cannot be known, the log stays off. Executors keep logs of their own: they belong to the rows. Processors of different
+makes may differ in the last bit of a later stage's table of residuals, which moves some integers by one step and no
+bound.
 
 pyspark is imported only where a Spark DataFrame is given or asked for. Executors need the same dpglm as the driver.
 """
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME = "a Spark DataFrame"
-_WAIT, _LONGEST_WAIT = 0.05, 20.0  # seconds between two looks at the tasks of a job that ended, and of all of them
+_WAIT, _LONGEST_WAIT = 0.05, 20.0  # seconds between two looks at the tasks of a job that failed, and of all of them
+_QUIET_LOOKS = 6  # in a row: the last line about a task may come a moment after its end
 
 
 @dataclass
@@ -212,13 +215,18 @@ def _one_line(rule: str, remedy: str, name: str = _NAME) -> Iterator[None]:
 
 @contextmanager
 def _silent(frame: Any) -> Iterator[None]:
-    """Spark's log and pyspark's say nothing meanwhile: what they say of a failed task may quote a cell."""
+    """Spark's log and pyspark's say nothing meanwhile: what they say of a failed task may quote a cell.
+
+    After an error they are heard again once its tasks have ended; where these do not end, or cannot be asked, never.
+    """
     with ExitStack() as restore:
+        switched_off = None
         with suppress(Exception):  # Spark Connect: its log is on the server
             for logger in map(_python_logger, ("DataFrameQueryContextLogger", "SQLQueryContextLogger")):
                 restore.callback(setattr, logger, "disabled", logger.disabled)
                 logger.disabled = True
-            log4j = getattr(frame, "sparkSession", frame).sparkContext._jvm.org.apache.logging.log4j
+            context = getattr(frame, "sparkSession", frame).sparkContext
+            log4j = context._jvm.org.apache.logging.log4j
             log = log4j.LogManager.getContext(False)
             restore.callback(log.updateLoggers)
             # Not setLogLevel: it cannot be undone in an interactive session.
@@ -226,24 +234,41 @@ def _silent(frame: Any) -> Iterator[None]:
                 restore.callback(logger.setLevel, logger.getLevel())
                 logger.setLevel(log4j.Level.OFF)
             log.updateLoggers()
-            restore.push(partial(_await_tasks, getattr(frame, "sparkSession", frame).sparkContext))  # first of all
-        yield
+            switched_off = context
+        try:
+            yield
+        except BaseException:
+            heard_again = restore.pop_all()
+            if switched_off is None or _tasks_ended(switched_off):
+                heard_again.close()
+            raise
 
 
-def _await_tasks(context: Any, kind: type[BaseException] | None, *_: object) -> None:
-    """After an error, until no executor runs a task: one that ends late is told of with the words of the failure."""
-    if kind is None:
-        return
-    ended = time.monotonic() + _LONGEST_WAIT
-    with suppress(Exception):
-        tracker = context._jsc.sc().statusTracker()
-        while time.monotonic() < ended:
-            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
-                break
+def _tasks_ended(context: Any) -> bool:
+    """Waits until no task of a failed stage is left, and says whether that came in time.
+
+    Of the scheduler itself: the status tracker is some tenths of a second late. Other jobs of the session go on.
+    """
+    until, quiet_looks = time.monotonic() + _LONGEST_WAIT, 0
+    try:
+        while quiet_looks < _QUIET_LOOKS and time.monotonic() < until:
+            quiet_looks = 0 if any(map(_is_leftover, _elements(context._jsc.sc().getAllPools()))) else quiet_looks + 1
             time.sleep(_WAIT)
-        else:
-            return
-        time.sleep(_WAIT)  # the last line of a task comes after its end
+    except Exception:
+        return False
+    return quiet_looks == _QUIET_LOOKS
+
+
+def _is_leftover(scheduled: Any) -> bool:
+    """A stage that has failed or is done, of which tasks still run; or a pool of a fair scheduler that holds one."""
+    stages = scheduled.schedulableQueue()
+    return scheduled.isZombie() if stages is None else any(map(_is_leftover, _elements(stages)))
+
+
+def _elements(collection: Any) -> Iterator[Any]:
+    iterator = collection.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def _python_logger(name: str) -> Any:
