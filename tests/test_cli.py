@@ -376,6 +376,26 @@ def test_a_survey_that_says_stop_is_one_line_and_is_kept(surveyed, tmp_path, cap
     assert "note: the survey says of height" in capsys.readouterr().out
 
 
+def test_a_fit_prints_the_table_to_paste_and_nothing_else(surveyed, tmp_path, capsys):
+    schema = tmp_path / "patients.toml"
+    schema.write_text(schema.read_text().replace("lower = 20\n", 'lower = 20\nlabel = "Age in years"\n'))
+    begins = {"table": "Logistic", "csv": "coefficient,label", "html": "<table>", "latex": "\\begin"}
+    assert run(*surveyed, "--formula", "sick ~ age", "--no-ledger", "--output", "r.json", "--quiet") == 0
+    for kind, text in begins.items():
+        capsys.readouterr()
+        assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", kind) == 0
+        out, _ = capsys.readouterr()
+        assert out.startswith(text)
+        assert "Age in years" in out
+        assert "note: " not in out
+    assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "json") == 0
+    shown = json.loads(capsys.readouterr().out)["rows"][1]
+    row = dpglm.load_fit("f.npz").summary().loc["age"]
+    assert shown["estimate"] == pytest.approx(row["mean"] * shown["per"], rel=1e-12)
+    assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "word") == 1
+    assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "csv", "--json") == 1
+
+
 def test_without_a_ledger_the_survey_that_says_stop_is_one_line_too(surveyed, capsys):
     given = (*surveyed, "--formula", "sick ~ height", "--no-ledger", "--output", "r.json")
     assert run(*given) == 1

@@ -213,6 +213,21 @@ def test_the_reference_level_moves_to_the_front_and_the_others_keep_their_order(
     assert column.fill_code == 1
 
 
+def test_a_label_is_for_people_and_changes_nothing_else() -> None:
+    plain = copy.deepcopy(PLAIN)
+    for column in plain["columns"].values():
+        column["label"] = 'Number of "visits" <per> year'
+    schema = Schema.from_dict(plain)
+    assert schema == Schema.from_dict(PLAIN)  # two releases of one column need not agree on what to call it
+    again = Schema.from_dict(tomllib.loads(schema.to_toml()))
+    assert {column.title for column in again.columns.values()} == {'Number of "visits" <per> year'}
+    assert [column.title for column in Schema.from_dict(PLAIN).columns.values()] == list(PLAIN["columns"])
+    for wrong in ("", " ", "two\nlines", "x" * 201, 7, None):
+        plain["columns"]["age"]["label"] = wrong
+        with pytest.raises(InputError, match=r"columns\.age\.label"):
+            Schema.from_dict(plain)
+
+
 def test_the_identity_of_a_dataset_is_its_id_and_by_default_its_name() -> None:
     assert Schema.from_dict(PLAIN).dataset.id == "patients-2024"
     dataset = Schema.from_dict(changed("dataset.id", "p-1")).dataset

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpglm.analyst.fit_file import load_fit
     from dpglm.analyst.priors import NormalPrior, SphericalPrior
     from dpglm.analyst.result import Fit, FitWarning
+    from dpglm.analyst.table import Table, compare
     from dpglm.custodian.build import release
     from dpglm.custodian.check import check
     from dpglm.custodian.ledger import Ledger
@@ -38,6 +39,8 @@ _HOME = {
     "FitWarning": "dpglm.analyst.result",
     "NormalPrior": "dpglm.analyst.priors",
     "SphericalPrior": "dpglm.analyst.priors",
+    "Table": "dpglm.analyst.table",
+    "compare": "dpglm.analyst.table",
     "fit": "dpglm.analyst.fit",
     "fit_many": "dpglm.analyst.fit",
     "load_fit": "dpglm.analyst.fit_file",
@@ -73,7 +76,9 @@ __all__ = [
     "Schema",
     "SphericalPrior",
     "SurveyError",
+    "Table",
     "check",
+    "compare",
     "fit",
     "fit_many",
     "load_fit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 from dpglm.cli_options import ForceOption, JsonOption, ProbOption, QuietOption, among, say
 from dpglm.errors import InputError
+from dpglm.formats import TABLE_FORMATS
 from dpglm.terminal import aligned, check_output, counting, expect
 
 
@@ -35,21 +37,34 @@ def fit(
     chains: Annotated[int | None, typer.Option(help="Of moments: chains of the sampler; default: 4.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
     prob: ProbOption = 0.95,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Print the table to paste: table (text), markdown, latex, html, csv or json.",
+            autocompletion=among(*TABLE_FORMATS),
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Turn release files into a posterior file, and print its summary.
+    """Turn release files into a posterior file, and print its summary, or a table to paste.
 
     \b
     Examples:
       dpglm fit diabetes.release.json --output diabetes.fit.npz
       dpglm fit north.release.json south.release.json --output both.fit.npz
+      dpglm fit diabetes.release.json --output diabetes.fit.npz --format latex
     """
     import dpglm
 
     check_output(output, "a fit", force)
     _check_prob(prob)
+    if kind is not None and kind not in TABLE_FORMATS:
+        raise InputError("format", kind, f"must be one of {', '.join(TABLE_FORMATS)}", "choose one of them")
+    if kind is not None and as_json:
+        raise InputError("format", kind, "is another form than --json", "give one of them")
     for path in releases:
         expect("release", path, "a release")
     loaded = [dpglm.load_release(path) for path in releases]
@@ -60,7 +75,7 @@ def fit(
         raise InputError(name, value, "belongs to releases by --method moments", f"leave --{name} out")
     with (
         warnings.catch_warnings(),
-        counting("fitting", quiet or as_json) as progress,
+        counting("fitting", quiet or as_json or kind is not None) as progress,
     ):
         warnings.simplefilter("ignore", dpglm.FitWarning)  # printed below as notes
         fitted = dpglm.fit(loaded, draws=draws, seed=seed, progress=progress or False, **of_moments)
@@ -70,6 +85,10 @@ def fit(
         typer.echo(json.dumps({"summary": rows, "notes": list(fitted.warnings), "output": str(output)}))
         return
     notes = "".join(f"note: {note}\n" for note in fitted.warnings)
+    if kind is not None:  # the table alone, so that it can be piped; notes beside it
+        sys.stderr.write(notes)
+        typer.echo(fitted.table(prob=prob).formatted(kind).rstrip("\n"))
+        return
     say(f"{summary_text(fitted, prob)}\n{notes}written to {output}", quiet)
 
 
@@ -106,7 +125,7 @@ def report(
 
 def summary_text(fitted: Any, prob: float) -> str:
     """The coefficients as a table that fits a terminal."""
-    from dpglm.report.formats import percent, plain_number
+    from dpglm.formats import percent, plain_number
 
     ratio = fitted.ratio_name
     draws = fitted.coefficients[..., 0].size

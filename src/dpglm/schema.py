@@ -24,7 +24,7 @@ import numbers
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
 
 _DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit"}
 _COLUMN_KEYS = {
-    "numeric": {"type", "lower", "upper", "fill"},
-    "count": {"type", "upper", "fill"},
-    "binary": {"type", "levels", "reference", "fill"},
-    "categorical": {"type", "levels", "reference", "fill"},
+    "numeric": {"type", "lower", "upper", "fill", "label"},
+    "count": {"type", "upper", "fill", "label"},
+    "binary": {"type", "levels", "reference", "fill", "label"},
+    "categorical": {"type", "levels", "reference", "fill", "label"},
 }
 _LONGEST_NAME = 200
 _LARGEST_BOUND = 1e150  # so that squares and differences of bounds stay finite
@@ -74,7 +74,7 @@ class Column:
     """One declared column.
 
     ``numeric`` and ``count`` have bounds and a numeric fill; ``binary`` and ``categorical`` have levels, the reference
-    level first, and a fill that is one of them.
+    level first, and a fill that is one of them. ``label`` is what people call it in reports and tables, nothing else.
     """
 
     name: str
@@ -83,6 +83,12 @@ class Column:
     lower: float = 0.0
     upper: float = 1.0
     levels: tuple[Level, ...] = ()
+    label: str | None = field(default=None, compare=False)
+
+    @property
+    def title(self) -> str:
+        """What people call it: its label, or else its name."""
+        return self.name if self.label is None else self.label
 
     @property
     def is_wide(self) -> bool:
@@ -101,10 +107,11 @@ class Column:
 
     def to_dict(self) -> dict[str, Any]:
         """The TOML shape of this column."""
+        label = {} if self.label is None else {"label": self.label}
         if self.has_levels:
-            return {"type": self.type, "levels": list(self.levels), "fill": self.fill}
+            return {"type": self.type, "levels": list(self.levels), "fill": self.fill, **label}
         bounds = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
-        return {"type": self.type, **bounds, "fill": self.fill}
+        return {"type": self.type, **bounds, "fill": self.fill, **label}
 
 
 @dataclass(frozen=True)
@@ -238,7 +245,8 @@ def _column(name: str, declared: object) -> Column:
     if not isinstance(kind, str) or kind not in COLUMN_TYPES:
         raise InputError(f"{where}.type", kind, f"must be one of {', '.join(COLUMN_TYPES)}", "set the type")
     _only_known_keys(where, declared, _COLUMN_KEYS[kind])
-    return _levels_column(name, kind, declared) if "levels" in _COLUMN_KEYS[kind] else _bounded(name, kind, declared)
+    column = _levels_column(name, kind, declared) if "levels" in _COLUMN_KEYS[kind] else _bounded(name, kind, declared)
+    return replace(column, label=_name(f"{where}.label", declared["label"])) if "label" in declared else column
 
 
 def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpglm import formats
 from dpglm.analyst.priors import NormalPrior, SphericalPrior
-from dpglm.report import formats, words
-from dpglm.report.effects import predictors, reference_point, typical
+from dpglm.analyst.typical import predictors, reference_point, typical
+from dpglm.report import words
 from dpglm.report.summary import density_of, estimates, summarize
 
 

@@ -28,6 +28,8 @@ from dpglm.releases import Release
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpglm.analyst.table import Table
+
 Floats = npt.NDArray[np.float64]
 
 UNITS = ("original", "scaled")
@@ -208,6 +210,25 @@ class Fit:
                 row["r_hat"] = diagnostics.r_hat[position]
             rows.append(row)
         return rows
+
+    def table(
+        self, *, prob: float = 0.95, per: Mapping[str, float] | float | None = None, target: str = "population"
+    ) -> Table:
+        """The table that people paste, in the schema's labels, reference levels named; odds or rate ratios beside.
+
+        Parameters
+        ----------
+        prob
+            Probability of the intervals.
+        per
+            How many units of a numeric column an effect is for: ``{"age": 10}``, or one number for all. Default: round
+            steps near each column's scale by the survey.
+        target
+            As for ``summary``.
+        """
+        from dpglm.analyst.table import table_of
+
+        return table_of(self, prob=prob, per=per, target=target)
 
     @property
     def likelihood(self) -> Likelihood:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dpglm.analyst.result import UNITS
+from dpglm.formats import number, percent, times
 from dpglm.report import words
 from dpglm.report.effects import Effect, outcome_range
-from dpglm.report.formats import number, percent, times
 from dpglm.report.summary import Coefficient, Estimate, Summary
 from dpglm.report.svg import (
     axis,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpglm.analyst.result import Fit
+from dpglm.analyst.typical import reference_point
 from dpglm.errors import InputError
-from dpglm.report.effects import effect, reference_point
-from dpglm.report.formats import listed
+from dpglm.formats import listed
+from dpglm.report.effects import effect
 from dpglm.report.summary import Estimate, estimates
 from dpglm.report.words import outcome_words, shown_value
 

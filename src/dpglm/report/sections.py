@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from dpglm.analyst.result import UNITS, Fit
+from dpglm.formats import count, percent, plain_number, small, times
 from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.report import words
 from dpglm.report.charts import both
-from dpglm.report.formats import count, percent, plain_number, small, times
 from dpglm.report.summary import Summary
 from dpglm.report.svg import escape
 from dpglm.statement import CAVEATS

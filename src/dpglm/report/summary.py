@@ -14,7 +14,8 @@ import numpy.typing as npt
 from dpglm.analyst.cautions import WANTED_ESS
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.analyst.result import UNITS, Fit, import_arviz
-from dpglm.report.effects import Effect, all_effects, reference_point
+from dpglm.analyst.typical import reference_point
+from dpglm.report.effects import Effect, all_effects
 from dpglm.values import Level
 
 Floats = npt.NDArray[np.float64]

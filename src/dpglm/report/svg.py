@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.formats import number
 from dpglm.report.effects import Effect
-from dpglm.report.formats import number
 from dpglm.report.summary import Estimate
 
 Floats = npt.NDArray[np.float64]

@@ -12,10 +12,10 @@ from typing import Any
 from dpglm.analyst.closed_form import CLOSED_FORM
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, distribution_text
 from dpglm.analyst.result import UNITS, Fit
+from dpglm.analyst.typical import predictors, reference_point
+from dpglm.formats import listed, number, small
 from dpglm.formula import Design
 from dpglm.releases import Release
-from dpglm.report.effects import predictors, reference_point
-from dpglm.report.formats import listed, number, small
 from dpglm.report.summary import Estimate, Summary
 from dpglm.schema import Column
 from dpglm.values import Level

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+TABLE_FORMATS = ("table", "markdown", "latex", "html", "csv", "json")
+
 
 def number(value: float, digits: int = 3) -> str:
     """A number as people write it: three digits that matter, no exponent where none is needed, a true minus sign."""
@@ -44,9 +46,9 @@ def small(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def percent(share: float, draws: int) -> str:
-    """A probability estimated by draws: never exactly 0 or 100 %."""
-    finest = max(0.001, 1 / draws)
+def percent(share: float, draws: int | None = None) -> str:
+    """A probability, exact or estimated by draws: never 0 or 100 %."""
+    finest = 0.001 if draws is None else max(0.001, 1 / draws)
     if share > 1 - finest:
         return f"> {100 * (1 - finest):.1f} %"
     if share < finest:
