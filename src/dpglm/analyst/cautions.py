@@ -21,7 +21,9 @@ WANTED_ESS = 1_000
 _LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
 _SURPRISE = 1e-3  # chance of a look's score
-_STRONG = 4.0  # standard deviation of the linear predictor, in logits or logs
+# Standard deviation of the linear predictor, in logits or logs; and where noise makes intervals so many times as wide,
+# because looks then stand far from the estimate.
+_STRONG, _STRONG_FROM_AFAR, _FAR = 4.0, 2.5, 1.5
 _DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them are all but decided
 _RARE = 2.0  # standard deviations of a share
 _PRIOR_SHARE = 0.8
@@ -87,7 +89,8 @@ def _look_warnings(fit: Fit) -> list[str]:
             "a look missed what the looks before it predicted by more than chance"
             f" (p = {fit.closed.surprises.min():.1g}): intervals may be too narrow; release again with more budget"
         )
-    if fit.predictor_stddev > _STRONG:
+    far = float(np.median(fit.inflation[0])) > _FAR
+    if fit.predictor_stddev > (_STRONG_FROM_AFAR if far else _STRONG):
         messages.append(
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: some rows are all but decided,"
             " and effects this strong may be larger than their intervals say"
@@ -117,18 +120,24 @@ def _look_warnings(fit: Fit) -> list[str]:
 
 
 def _deciding_warnings(fit: Fit) -> list[str]:
-    """Levels that all but decide an outcome of two levels: looks are linear and cannot tell how far that goes."""
+    """Levels that may all but decide an outcome of two levels: looks are linear and cannot tell how far that goes."""
     if fit.releases[0].design.family.outcome_limits != (0.0, 1.0):
         return []
-    means = fit.releases[0].design.to_original_units()[0] @ _moments(fit)[0]
+    matrix, _ = fit.releases[0].design.to_original_units()
+    means, stddevs = _moments(fit, matrix)
     columns = [column for term in fit.releases[0].design.terms for column in term.columns]
     levels = {column.name for column in columns if all(isinstance(factor.source, Column) for factor in column.factors)}
-    deciding = [name for name, mean in zip(fit.names, means, strict=True) if name in levels and abs(mean) > _DECIDING]
+    # One standard deviation further it would; where the mean is less than one, the interval says how little is known.
+    deciding = [
+        name
+        for name, mean, stddev in zip(fit.names, np.abs(means), stddevs, strict=True)
+        if name in levels and mean > stddev and mean + stddev > _DECIDING
+    ]
     if not deciding:
         return []
     return [
-        f"{', '.join(deciding)} all but decides the outcome: read its effect as at least so large, its interval says"
-        " nothing of how much larger it may be"
+        f"{', '.join(deciding)} all but decides the outcome, or may: read its effect as at least so large, its interval"
+        " says nothing of how much larger it may be"
     ]
 
 
@@ -194,9 +203,13 @@ def _size_warnings(release: Release) -> list[str]:
     return []
 
 
-def _moments(fit: Fit) -> tuple[Floats, Floats]:
-    """Posterior means and standard deviations, scaled units: of a normal posterior exactly, so that no seed decides."""
+def _moments(fit: Fit, matrix: Floats | None = None) -> tuple[Floats, Floats]:
+    """Posterior means and standard deviations, scaled units, or of a matrix times them: of a normal posterior exactly,
+    so that no seed decides.
+    """
+    turn = np.eye(len(fit.names)) if matrix is None else matrix
     if fit.closed is not None and isinstance(fit.prior, NormalPrior):
-        return fit.closed.posterior.mean, np.sqrt(np.diag(fit.closed.posterior.covariance))
-    draws = fit.coefficients.reshape(-1, len(fit.names))
+        posterior = fit.closed.posterior
+        return turn @ posterior.mean, np.sqrt(np.einsum("ij,jk,ik->i", turn, posterior.covariance, turn))
+    draws = fit.coefficients.reshape(-1, len(fit.names)) @ turn.T
     return draws.mean(axis=0), draws.std(axis=0)
