@@ -214,9 +214,9 @@ def test_predict_clamps_and_takes_levels_as_the_custodian_does() -> None:
 def test_predict_of_many_rows_goes_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     fit, rows = made("y ~ age + s"), {"age": np.linspace(20, 80, 50), "s": [0, 1] * 25}
     whole, sizes = fit.predict(rows), []
-    inverse_link = Fit._inverse_link
-    monkeypatch.setattr(Fit, "_inverse_link", lambda self, u: sizes.append(len(u)) or inverse_link(self, u))
-    monkeypatch.setattr("dpglm.analyst.result._LARGEST_PIECE", 20_000)
+    inverse_link = Fit.inverse_link
+    monkeypatch.setattr(Fit, "inverse_link", lambda self, u: sizes.append(len(u)) or inverse_link(self, u))
+    monkeypatch.setattr("dpglm.analyst.prediction._LARGEST_PIECE", 20_000)
     pd.testing.assert_frame_equal(fit.predict(rows), whole, rtol=1e-12)
     assert sum(sizes) == 50
     assert max(sizes) <= 10  # of 2,000 draws

@@ -45,7 +45,7 @@ class Named:
 def named_coefficients(release: Release, per: Mapping[str, float] | float | None = None) -> tuple[Named, ...]:
     """The coefficients in their order. ``per`` is a step for all numbers, or some by column; None for round ones."""
     design = release.design
-    steps = _steps(release, per)
+    steps = steps_of(release, per)
     found = [Named("Intercept", "Intercept", 1.0, None)] if design.intercept else []
     return tuple(found + [_named(column, term, design, steps) for term in design.terms for column in term.columns])
 
@@ -85,8 +85,8 @@ def step_text(step: float) -> str:
     return f"{step:,.0f}" if step == int(step) and step < 1e15 else f"{step:g}"
 
 
-def _steps(release: Release, per: Mapping[str, float] | float | None) -> dict[str, float]:
-    """By the text of a numeric factor."""
+def steps_of(release: Release, per: Mapping[str, float] | float | None) -> dict[str, float]:
+    """How many units an effect is for, by the text of a numeric factor."""
     columns = [column for term in release.design.terms for column in term.columns]
     factors = {f.source.text: f for c in columns for f in c.factors if isinstance(f.source, Expression)}
     if per is None or isinstance(per, Mapping):

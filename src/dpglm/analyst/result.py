@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +14,9 @@ import numpy.typing as npt
 from dpglm.analyst.cautions import cautions
 from dpglm.analyst.closed_form import CLOSED_FORM, ClosedForm, NormalDraws
 from dpglm.analyst.convergence import convergence
-from dpglm.analyst.prediction import coded_rows
+from dpglm.analyst.describe import describe, describe_normal, flat
 from dpglm.analyst.priors import Prior
 from dpglm.errors import InputError
-from dpglm.formula import Design
 from dpglm.looks.gaussian import Gaussian
 from dpglm.release_file import write_atomically
 from dpglm.releases import Release
@@ -34,7 +30,6 @@ Floats = npt.NDArray[np.float64]
 
 UNITS = ("original", "scaled")
 TARGETS = ("population", "table")
-_LARGEST_PIECE = 2**22  # rows times draws of a prediction at a time
 
 
 class FitWarning(UserWarning):
@@ -198,8 +193,8 @@ class Fit:
             bulk, tail, r_hat = convergence(draws)
             assert diagnostics is not None
             diagnostics = replace(diagnostics, ess_bulk=bulk, ess_tail=tail, r_hat=r_hat)
-        for position, column in enumerate(_flat(draws).T):
-            row = _describe(column, prob) if exact is None else _describe_normal(*exact[position], prob)
+        for position, column in enumerate(flat(draws).T):
+            row = describe(column, prob) if exact is None else describe_normal(*exact[position], prob)
             median, ratio = row.pop("median"), self._ratio_name()
             if ratio is not None and units == "original":
                 values = np.exp(np.clip([median, row["lower"], row["upper"]], -700, 700))
@@ -240,6 +235,13 @@ class Fit:
 
     def normal_marginals(self, units: str = "original", target: str = "population") -> list[tuple[float, float]] | None:
         """Mean and standard deviation of each coefficient where the posterior is normal; None where it is not."""
+        normal = self.normal(units, target)
+        if normal is None:
+            return None
+        return list(zip(normal[0].tolist(), np.sqrt(np.diag(normal[1])).tolist(), strict=True))
+
+    def normal(self, units: str = "original", target: str = "population") -> tuple[Floats, Floats] | None:
+        """Mean and covariance of the coefficients where the posterior is normal; None where it is not."""
         if self.closed is None or self.method != CLOSED_FORM:
             return None
         statement = self.closed.posterior if target == "population" else self.closed.table_posterior
@@ -248,55 +250,91 @@ class Fit:
         if units == "original":
             matrix, shift = self.releases[0].design.to_original_units()
             mean, covariance = matrix @ mean + shift, matrix @ covariance @ matrix.T
-        return list(zip(mean.tolist(), np.sqrt(np.diag(covariance)).tolist(), strict=True))
+        return mean, covariance
 
     def contrast(self, weights: Mapping[str, float], prob: float = 0.95) -> pd.Series:
         """A linear combination of coefficients in the user's units, for example ten years of age: ``{"age": 10}``."""
-        import pandas as pd
+        from dpglm.analyst.contrasts import contrast
 
-        if not isinstance(weights, Mapping) or not weights:
-            raise InputError("weights", weights, "must be a dict of coefficients", 'write for example {"age": 10}')
-        vector = np.zeros(len(self.names))
-        for name, weight in weights.items():
-            if name not in self.names:
-                raise InputError("weights", name, f"must be among {', '.join(self.names)}", "correct the name")
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
-                raise InputError(f"weights[{name!r}]", weight, "must be a finite number", "correct it")
-            vector[self.names.index(name)] = float(weight)
-        return pd.Series(_describe(_flat(self.draws()) @ vector, prob)).drop("median")
+        return contrast(self, weights, prob)
+
+    def probability(
+        self,
+        weights: str | Mapping[str, float],
+        *,
+        above: float | None = None,
+        below: float | None = None,
+        ratio: bool = False,
+    ) -> float:
+        """The posterior probability that an effect is above a number, below one, or between two.
+
+        Parameters
+        ----------
+        weights
+            A coefficient's name, or a linear combination as for ``contrast``.
+        above, below
+            At least one: ``above=0`` is the probability of the direction. With both, they are the ends of a range.
+        ratio
+            Whether the numbers are odds or rate ratios: ``fit.probability({"age": 10}, above=1.2, ratio=True)``.
+        """
+        from dpglm.analyst.contrasts import probability
+
+        return probability(self, weights, above, below, ratio)
 
     def predict(self, rows: Any, *, prob: float = 0.95, release: int = 0) -> pd.DataFrame:
         """E[y | row] for new rows: posterior mean and interval of a probability, an expected count or a mean.
 
         ``rows`` is a DataFrame, whose index is kept, an Arrow table or a dict of columns in the user's units; numbers
         outside their declared bounds are clamped, as the table's were. With several releases, ``release`` says whose
-        offset and coding to use.
+        offset and coding to use. Of a fit in closed form the answer is exact, else it is from the draws.
         """
-        import pandas as pd
+        from dpglm.analyst.prediction import predict
 
-        if release not in range(len(self.releases)):
-            raise InputError("release", release, f"must be 0 to {len(self.releases) - 1}", "correct it")
-        tail = _tail(prob)
-        design = self.releases[release].design
-        x = coded_rows(rows, design)
-        matrix, shift = design.to_original_units()
-        # This release's scaled coefficients.
-        own = np.asarray(np.linalg.solve(matrix, (_flat(self.draws()) - shift).T), dtype=np.float64)
-        pieces = np.array_split(x, 1 + x.shape[0] * own.shape[1] // _LARGEST_PIECE)  # all at once may not fit
-        told = np.concatenate([self._expected(piece, own, design, tail) for piece in pieces], axis=1)
-        index = rows.index if isinstance(rows, pd.DataFrame) else None
-        return pd.DataFrame(dict(zip(("mean", "sd", "lower", "upper"), told, strict=True)), index=index)
+        return predict(self, rows, prob, release)
 
-    def _expected(self, x: Floats, own: Floats, design: Design, tail: float) -> Floats:
-        """Mean, standard deviation and interval of E[y | row], for draws of this design's scaled coefficients."""
-        intercept, slopes = (own[0], own[1:]) if design.intercept else (0.0, own)
-        u = intercept + x[:, : len(slopes)] @ slopes
-        if design.offset is not None:
-            u = u + (x[:, -1] * design.offset.factors[0].scale / math.sqrt(design.spread_unit))[:, None]
-        mean = self._inverse_link(u)
-        if design.family.coding == "scaled":
-            mean = design.outcome.center + design.outcome.scale * mean
-        return np.stack([mean.mean(axis=1), mean.std(axis=1), *np.quantile(mean, [tail, 1 - tail], axis=1)])
+    def predict_at(self, at: Mapping[str, Any] | None = None, *, prob: float = 0.95) -> pd.DataFrame:
+        """E[y] of profiles: the predictors' values, and the posterior mean and interval of the expected outcome.
+
+        ``at`` holds a value or a list of values by column, all combined: ``{"age": [40, 60], "smoker": "current"}``.
+        Columns that are left out stand at typical values: the centre that the survey shows, and the level that most
+        rows have (of moments, the middle of the bounds and the reference level).
+        """
+        from dpglm.analyst.prediction import predict_at
+
+        return predict_at(self, at, prob)
+
+    def difference_at(
+        self, at: Mapping[str, Any], versus: Mapping[str, Any] | None = None, *, prob: float = 0.95
+    ) -> pd.DataFrame:
+        """How much the expected outcome of one profile differs from that of another: their difference and ratio.
+
+        Both are as for ``predict_at``, with one value a column; ``versus`` is the typical profile where it is left out.
+        """
+        from dpglm.analyst.prediction import difference_at
+
+        return difference_at(self, at, versus, prob)
+
+    def marginal_effects(
+        self, *, prob: float = 0.95, per: Mapping[str, float] | float | None = None, rows: Any = None
+    ) -> pd.DataFrame:
+        """Average marginal effects: what a change of one predictor does to the expected outcome, on average over rows.
+
+        One row a numeric predictor (one step up, around where it is) and one a level (instead of the reference level,
+        all else as it is), in units of the outcome: a probability, a count, a mean.
+
+        Parameters
+        ----------
+        prob
+            Probability of the intervals.
+        per
+            The steps, as for ``table``.
+        rows
+            What to average over, as for ``predict``. Default: typical rows built from the survey, each column as it
+            shows, and the columns as if they were independent; nobody in the table. Releases of moments have no survey.
+        """
+        from dpglm.analyst.marginal import marginal_effects
+
+        return marginal_effects(self, prob, per, rows)
 
     @property
     def posterior(self) -> Any:
@@ -333,12 +371,14 @@ class Fit:
         formula, count = self.releases[0].formula, len(self.releases)
         return f"Fit({formula!r}, {count} release(s), {self.method}, {chains} x {draws} draws)"
 
-    def _inverse_link(self, u: Floats) -> Floats:
+    def inverse_link(self, u: Floats) -> Floats:
         """E[y | u] before any clamp, in 0/1 for two levels: by the family's link, or one that only moments have."""
-        from scipy.special import ndtr
+        link = self._link()
+        if link == "probit":
+            from scipy.special import ndtr
 
-        others = {"probit": ndtr, "softplus": lambda v: np.logaddexp(0, v)}
-        return np.asarray(others.get(self._link(), self.releases[0].design.family.inverse_link)(u))
+            return np.asarray(ndtr(u))
+        return np.logaddexp(0, u) if link == "softplus" else self.releases[0].design.family.inverse_link(u)
 
     def _link(self) -> str:
         return str(self.options.get("link") or self.releases[0].design.family.link)
@@ -362,56 +402,3 @@ class Fit:
 
 for _name in ("coefficients", "table_coefficients"):  # a thousand fits need a thousand draws of few of them
     setattr(Fit, _name, _WhenAsked(_name))
-
-
-def _flat(draws: Floats) -> Floats:
-    return draws.reshape(-1, draws.shape[-1])
-
-
-def _tail(prob: object) -> float:
-    """Probability on each side of an equal-tailed interval."""
-    if isinstance(prob, bool) or not isinstance(prob, Real) or not 0 < float(prob) < 1:
-        raise InputError("prob", prob, "must lie between 0 and 1", "write for example prob=0.95")
-    return (1 - float(prob)) / 2
-
-
-def _describe(draws: Floats, prob: float) -> dict[str, Any]:
-    tail = _tail(prob)
-    lower, median, upper = np.quantile(draws, [tail, 0.5, 1 - tail])
-    hdi = _shortest_interval(draws, prob)
-    positive = float(np.mean(draws > 0))
-    return {
-        "mean": draws.mean(),
-        "sd": draws.std(ddof=1),
-        "lower": lower,
-        "upper": upper,
-        "median": median,
-        "hdi_lower": hdi[0],
-        "hdi_upper": hdi[1],
-        "p_sign": max(positive, 1 - positive),
-        "significant": bool(lower > 0 or upper < 0),
-    }
-
-
-def _describe_normal(mean: float, stddev: float, prob: float) -> dict[str, Any]:
-    """The same of a normal distribution, exactly."""
-    reach = NormalDist().inv_cdf(1 - _tail(prob)) * stddev
-    positive = NormalDist().cdf(mean / stddev)
-    lower, upper = mean - reach, mean + reach
-    return {
-        "mean": mean, "sd": stddev, "lower": lower, "upper": upper, "median": mean, "hdi_lower": lower,
-        "hdi_upper": upper, "p_sign": max(positive, 1 - positive), "significant": bool(lower > 0 or upper < 0),
-    }  # fmt: skip
-
-
-def _shortest_interval(draws: Floats, prob: float) -> tuple[float, float]:
-    """The shortest interval that holds this share of the draws.
-
-    >>> low, high = _shortest_interval(np.array([0.0, 5.0, 1.0, 1.5, 1.2]), 0.5)
-    >>> float(low), float(high)
-    (1.0, 1.5)
-    """
-    ordered = np.sort(draws)
-    inside = int(prob * len(ordered))
-    first = int(np.argmin(ordered[inside:] - ordered[: len(ordered) - inside]))
-    return ordered[first], ordered[first + inside]

@@ -61,7 +61,7 @@ def reference_point(release: Release, at: Mapping[str, Any] | None = None) -> di
 
 def typical(release: Release, column: Column) -> Typical:
     """Of a numeric column: by the survey, or by its bounds where there is none."""
-    about = [each for each in _numeric_places(release) if each[0].columns == (column.name,)]
+    about = [each for each in numeric_places(release) if each[0].columns == (column.name,)]
     if not about:  # no survey, or the column stands only beside others inside expressions
         middle = (column.lower + column.upper) / 2
         return Typical(float(int(middle)) if column.type == "count" else middle, column.lower, column.upper)
@@ -93,7 +93,8 @@ def place_of(release: Release, source: Expression | Column) -> Place | None:
     return None if record is None else record.survey.place_of(source)
 
 
-def _numeric_places(release: Release) -> list[tuple[Expression, Place]]:
+def numeric_places(release: Release) -> list[tuple[Expression, Place]]:
+    """What the survey says of numbers and their expressions; nothing where there is no survey."""
     if release.survey_record is None:
         return []
     survey = release.survey_record.survey
