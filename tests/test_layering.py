@@ -16,6 +16,7 @@ FORBIDDEN = {
     "custodian": ("dpglm.analyst", "dpglm.paper", "dpglm.report", *JAX),
     "analyst": (*ROWS, "jax", "jaxlib"),  # a prior may hold NumPyro's distributions
     "report": (*ROWS, *JAX),
+    "review": (*ROWS, "dpglm.analyst", "dpglm.report", *JAX),  # the custodian writes one, too
     "paper": (*ROWS, "dpglm.report", "dpglm.analyst.fit"),
     "paper/baselines": ("dpglm.report",),
 }

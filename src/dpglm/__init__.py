@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpglm.releases import Release
     from dpglm.report.html import report
     from dpglm.report.plots import plot_effect, plot_forest, plot_posterior, plot_privacy
+    from dpglm.review.page import review_statement
     from dpglm.schema import Schema
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _HOME = {
     "plot_forest": "dpglm.report.plots",
     "plot_posterior": "dpglm.report.plots",
     "plot_privacy": "dpglm.report.plots",
+    "review_statement": "dpglm.review.page",
     "Schema": "dpglm.schema",
 }
 
@@ -91,6 +93,7 @@ __all__ = [
     "prior_predictive",
     "release",
     "report",
+    "review_statement",
 ]
 
 

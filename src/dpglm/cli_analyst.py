@@ -82,7 +82,14 @@ def fit(
     fitted.save(output)
     if as_json:
         rows = dict(zip(fitted.names, map(_finite, fitted.summary_rows(prob=prob)), strict=True))
-        typer.echo(json.dumps({"summary": rows, "notes": list(fitted.warnings), "output": str(output)}))
+        facts: dict[str, Any] = {"summary": rows, "notes": list(fitted.warnings), "output": str(output), "likelihood": None}
+        if fitted.closed is not None:
+            told = fitted.likelihood
+            facts["likelihood"] = {
+                "names": list(told.names), "precision": told.statement.precision.tolist(),
+                "shift": told.statement.shift.tolist(),
+            }  # fmt: skip
+        typer.echo(json.dumps(facts))
         return
     notes = "".join(f"note: {note}\n" for note in fitted.warnings)
     if kind is not None:  # the table alone, so that it can be piped; notes beside it

@@ -198,9 +198,9 @@ class Browser:
 
 
 class Page:
-    """One tab with one file."""
+    """One tab with one file, or one address."""
 
-    def __init__(self, browser: Browser, path: Path, width: int = 1200, height: int = 900, **media: str) -> None:
+    def __init__(self, browser: Browser, path: Path | str, width: int = 1200, height: int = 900, **media: str) -> None:
         self.browser = browser
         browser.events.clear()
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
@@ -214,7 +214,7 @@ class Page:
         features = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in media.items()]
         self.send("Emulation.setEmulatedMedia", features=features)
         browser.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         browser.wait_for("Page.loadEventFired", self.session)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def browser() -> Iterator[Browser]:
 def open_page(browser: Browser) -> Iterator[Any]:
     pages: list[Page] = []
 
-    def opened(path: Path, **options: Any) -> Page:
+    def opened(path: Path | str, **options: Any) -> Page:
         pages.append(Page(browser, path, **options))
         return pages[-1]
 
