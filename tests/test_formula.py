@@ -541,7 +541,7 @@ def test_a_formula_that_breaks_a_rule_is_refused(formula: object, rule: str) -> 
         ("log(visits)", "poisson", "poisson needs a count column"),
         ("deth", "logistic", "is not declared in the schema"),
         ("visit", "poisson", "is not declared in the schema"),
-        ("y", "gaussian", "must be one of logistic, poisson, linear"),
+        ("y", "gamma", "must be one of logistic, poisson, linear"),
         ("y", None, "must be one of logistic, poisson, linear"),
         ("y", ["linear"], "must be one of logistic, poisson, linear"),
     ],

@@ -7,7 +7,7 @@ can shrink what fails.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -21,6 +21,7 @@ from trust.sources import SOURCES
 Row = tuple[Any, ...] | bytes  # bytes: a line of a CSV file as it stands, with a wrong number of fields
 
 FAMILIES = ("logistic", "poisson", "linear")
+LINKS = (None, "probit", "cloglog")  # of two levels, by looks
 NAMES = ("age", "dose", "the kind", "été", "x.1", "class", 'a "b"', "c\\d", "1st", "Ω", "visits", "y", "N", "-")
 LEVELS: tuple[tuple[Any, ...], ...] = (
     ("no", "yes"), (0, 1), (False, True), ("0", "1.0", "2"), ("a", "A", "ä"), ("north", "south", "east", "west"),
@@ -72,10 +73,11 @@ class Case:
     position: int
     candidates: tuple[Row, ...]
     seed: int
+    link: str | None = None
 
     @property
     def design(self) -> Design:
-        return build_design(self.formula, Schema.from_dict(self.schema), self.family)
+        return build_design(self.formula, Schema.from_dict(self.schema), self.family, self.link)
 
     def table_rows(self, candidate: Row) -> list[Row]:
         return [*self.rows[: self.position], candidate, *self.rows[self.position :]]
@@ -106,7 +108,7 @@ def _draw(chance: Random, family: str, tables: int) -> Case:
     in_a_file = source.partition(" ")[0] in ("csv", "tsv", "parquet")
     command_line = looks and in_a_file and chance.random() < 0.4
     row_of = _RowMaker(chance, declared, source)
-    return Case(
+    made = Case(
         family=family,
         formula=_formula(chance, declared),
         schema=schema,
@@ -125,6 +127,7 @@ def _draw(chance: Random, family: str, tables: int) -> Case:
         candidates=tuple(row_of(extreme=number < 2) for number in range(tables)),
         seed=chance.randrange(2**32),
     )
+    return replace(made, link=LINKS[made.seed % 3]) if looks and family == "logistic" else made
 
 
 def _outcome(chance: Random, family: str) -> dict[str, Any]:

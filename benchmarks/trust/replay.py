@@ -173,7 +173,7 @@ def observe(
                 made = dpglm.release(
                     table, case.formula, schema=dpglm.Schema.from_dict(case.schema), family=case.family,
                     epsilon=case.epsilon, delta=case.delta, ledger=ledger, method=case.method, survey=earlier,
-                    radius=case.radius, allocation=case.allocation, statistics=case.statistics,
+                    radius=case.radius, allocation=case.allocation, statistics=case.statistics, link=case.link,
                     progress=lambda done, total: watch.events.append(("progress", done, total)),
                 )  # fmt: skip
                 file = made.to_json()
@@ -206,7 +206,7 @@ def _from_the_command_line(case: Case, table: Path, schema: Path, ledger: Path |
     account = ["--no-ledger"] if ledger is None else ["--ledger", str(ledger)]
     main([
         "release", str(table), "--schema", str(schema), "--formula", case.formula, "--family", case.family, *budget,
-        *account, "--output", str(output),
+        *account, *([] if case.link is None else ["--link", case.link]), "--output", str(output),
     ])  # fmt: skip
 
 

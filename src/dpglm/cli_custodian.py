@@ -13,6 +13,7 @@ from dpglm.cli_options import (
     ForceOption,
     HeaderArgument,
     JsonOption,
+    LinkOption,
     MethodOption,
     QuietOption,
     SchemaOption,
@@ -117,6 +118,7 @@ def plan(
         float | None,
         typer.Option(help="Also tell the smallest epsilon and number of rows for such an interval."),
     ] = None,
+    link: LinkOption = None,
     survey: Annotated[
         Path | None, typer.Option(help="A release of the same dataset, whose survey says where its columns live.")
     ] = None,
@@ -153,7 +155,7 @@ def plan(
         spreads={name: values[0] for name, values in _by_column("spread", spread).items()} or None,
         shares=_by_column("share", share) or None, half_width=half_width,
         overlap={name: values[0] for name, values in _by_column("overlap", overlap).items()} or None,
-        strength=strength, dispersion=dispersion,
+        strength=strength, dispersion=dispersion, link=link,
         survey=None if survey is None else dpglm.load_release(survey), **chosen,
     )  # fmt: skip
     if output is not None:
@@ -186,6 +188,7 @@ def release(
     ledger: Annotated[Path | None, typer.Option(help="The dataset's ledger.")] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Keep no account; stated in the file.")] = False,
     method: MethodOption = "looks",
+    link: LinkOption = None,
     survey: Annotated[
         Path | None, typer.Option(help="An earlier release of this dataset, whose survey is used again for free.")
     ] = None,
@@ -240,7 +243,7 @@ def release(
                 source = read_with_spark(table)
             made = dpglm.release(
                 source, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
-                method=method, survey=earlier, radius=radius, allocation=allocation, progress=progress,
+                method=method, link=link, survey=earlier, radius=radius, allocation=allocation, progress=progress,
             )  # fmt: skip
     except SurveyError as error:
         if ledger is None:

@@ -45,6 +45,13 @@ MethodOption = Annotated[
         help="looks, or moments for the paper's single release of moments.", autocompletion=among("looks", "moments")
     ),
 ]
+LinkOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of two levels, by looks: logit (default), probit or cloglog.",
+        autocompletion=among("logit", "probit", "cloglog"),
+    ),
+]
 ProbOption = Annotated[float, typer.Option(help="Probability of the intervals.")]
 
 

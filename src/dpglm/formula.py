@@ -206,9 +206,9 @@ class Design:
         return matrix, shift
 
 
-def build_design(formula: object, schema: Schema, family: object) -> Design:
+def build_design(formula: object, schema: Schema, family: object, link: object = None) -> Design:
     """Parse a formula against a schema. Raises InputError for every mistake; reads no rows."""
-    chosen = family_named(family)
+    chosen = family_named(family, link)
     if not isinstance(formula, str) or not formula.strip() or len(formula) > _LONGEST_FORMULA:
         raise InputError("formula", formula, "must be text of the form 'y ~ a + b'", "write a formula")
     outcome_text, terms_factors = _parse(formula)

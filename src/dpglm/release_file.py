@@ -22,6 +22,7 @@ import numpy as np
 from dpglm.blocks import BlockShape, refuse_many_monomials
 from dpglm.errors import FileError, InputError
 from dpglm.expressions import Expression
+from dpglm.families import FAMILIES
 from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
@@ -159,6 +160,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
         "regression": {
             "formula": design.formula,
             "family": design.family.name,
+            **_link_dict(design),
             "intercept": design.intercept,
             "radius": release.radius,
             "response_range": list(design.response_range),
@@ -249,6 +251,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
         "release_id": record.release_id,
         "formula": design.formula,
         "family": design.family.name,
+        **_link_dict(design),
         "declared_columns": {column.name: column.to_dict() for column in design.table_columns},
         "mu": record.mu,
         "noise_stddev": record.stddev,
@@ -280,7 +283,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
 def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
     """A stated survey; its columns must be those of its formula."""
     schema = Schema.from_dict({"dataset": dataset, "columns": data["declared_columns"]})
-    design = build_design(data["formula"], schema, data["family"])
+    design = build_design(data["formula"], schema, data["family"], data.get("link"))
     about = subjects(design)
     if [subject.name for subject in about] != [column["name"] for column in data["columns"]]:
         raise InputError("survey", data["formula"], "its columns are not its formula's", "ask again")
@@ -308,6 +311,11 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
     return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
 
+def _link_dict(design: Design) -> dict[str, Any]:
+    """A link that is not the family's own is stated."""
+    return {} if design.family == FAMILIES[design.family.name] else {"link": design.family.link}
+
+
 def _column_dict(column: Any) -> dict[str, Any]:
     return {"name": column.name, "factors": [_factor_dict(factor) for factor in column.factors]}
 
@@ -324,9 +332,11 @@ def _from_dict(data: dict[str, Any]) -> Release:
     regression, loss = data["regression"], data["privacy_loss"]
     dataset = {key: data["dataset"][key] for key in ("id", "name", "rows")} | {"unit": loss["privacy_unit"]}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
-    design = build_design(regression["formula"], schema, regression["family"])
+    design = build_design(regression["formula"], schema, regression["family"], regression.get("link"))
     grid = Grid(data["grid"]["exponent"], data["grid"]["response_exponent"])
     record = _survey(data["survey"], dataset) if "survey" in data else None
+    if record is None and "link" in regression:
+        raise InputError("link", regression["link"], "belongs to releases by looks", "ask again")
     if (record is None) != (data["schema_version"] == 1):
         raise InputError("survey", data["schema_version"], "belongs to releases by looks", "ask again")
     kinds = [stage["kind"] for stage in data["stages"]]

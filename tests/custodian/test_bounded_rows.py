@@ -23,7 +23,7 @@ from dpglm.custodian.bounded_rows import bounded_vectors, exact_multipliers, loo
 from dpglm.custodian.look_plan import LookNoise, look_noise
 from dpglm.custodian.mechanism import monomial_stddevs
 from dpglm.custodian.rows import FixedPointRows
-from dpglm.families import FAMILIES
+from dpglm.families import EVERY_FAMILY
 from dpglm.families.residuals import ResidualTable
 from dpglm.formula import Design, build_design
 from dpglm.looks.coding import LARGEST, ROW_BITS, standard_design
@@ -46,10 +46,11 @@ SCHEMA = Schema.from_dict(
         },
     }
 )
+FAMILIES = {family.link: family for family in EVERY_FAMILY}
 FORMULAS = [
-    (family, f"{outcome} ~ {terms}")
-    for (family, outcome), terms in product(
-        (("logistic", "sick"), ("poisson", "visits"), ("linear", "score")),
+    (link, f"{outcome} ~ {terms}")
+    for (link, outcome), terms in product(
+        (("logit", "sick"), ("log", "visits"), ("identity", "score"), ("probit", "sick"), ("cloglog", "sick")),
         ("a + b", "a + b + c - 1", "a + c + offset(hours)", "a + c - 1 + offset(hours)"),
     )
 ]
@@ -65,8 +66,8 @@ def survey_of(design: Design, places: dict[str, tuple[float, float]] | None = No
     return Survey(subjects(design), tuple(told), (), 10.0, 1.0, ())
 
 
-def design_of(family: str, formula: str, places: dict[str, tuple[float, float]] | None = None) -> Design:
-    design = build_design(formula, SCHEMA, family)
+def design_of(link: str, formula: str, places: dict[str, tuple[float, float]] | None = None) -> Design:
+    design = build_design(formula, SCHEMA, FAMILIES[link])
     return standard_design(design, survey_of(design, places))
 
 
@@ -225,7 +226,7 @@ def test_sums_are_exact_and_may_pass_64_bits() -> None:
 
 def test_rows_are_in_standard_units_and_clamped_far_from_their_centre() -> None:
     places = {"a": (0.25, 0.5), "c": (0.0, 0.5 / LARGEST), "score": (2.0, 4.0)}
-    design = design_of("linear", "score ~ a + c", places)
+    design = design_of("identity", "score ~ a + c", places)
     cells = {"a": as_bytes([0.25, 0.75, -1e9]), "c": as_bytes([0.0, 1.0, -0.25]), "score": as_bytes([2, 6, -3])}
     rows = rows_of(cells, design)
     np.testing.assert_allclose(rows.x / 2.0**ROW_BITS, [[0, 1, -2.5], [0, LARGEST, -LARGEST / 2]], rtol=1e-8)
@@ -302,8 +303,8 @@ def test_the_filter_holds_when_a_bound_is_wrong(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_row_at_the_origin_contributes_nothing() -> None:
-    for family, formula in (f for f in FORMULAS if "- 1" in f[1] and "b" not in f[1]):
-        design = design_of(family, formula)
+    for link, formula in (f for f in FORMULAS if "- 1" in f[1] and "b" not in f[1]):
+        design = design_of(link, formula)
         cells = {name: as_bytes([0.0]) for name in NAMES} | {"hours": as_bytes([1.0])}
         for seed in range(20):
             view = random_view(design, np.random.default_rng(seed))
@@ -330,10 +331,10 @@ EXTREMES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.parametrize(("family", "formula"), FORMULAS[::3], ids=str)
-def test_extreme_viewpoints_are_bounded_and_silent(name: str, family: str, formula: str) -> None:
+@pytest.mark.parametrize(("link", "formula"), FORMULAS[::3], ids=str)
+def test_extreme_viewpoints_are_bounded_and_silent(name: str, link: str, formula: str) -> None:
     """No warning either (warnings are errors here): one that only some rows cause would say something about them."""
-    design = design_of(family, formula)
+    design = design_of(link, formula)
     rng = np.random.default_rng(4)
     changes = dict(EXTREMES[name])
     view = random_view(design, rng)
@@ -348,8 +349,10 @@ def test_extreme_viewpoints_are_bounded_and_silent(name: str, family: str, formu
 
 
 def test_far_predictors_are_as_those_at_the_end_of_the_table() -> None:
-    for family, response, end in (("logistic", (0, 1), 24.0), ("poisson", (0, 9), math.log(9)), ("linear", (-1, 1), 3)):
-        table = FAMILIES[family].residual_table(1.0, 6.0, response)
+    ends = {"logit": ((0, 1), 24.0), "log": ((0, 9), math.log(9)), "identity": ((-1, 1), 3)}
+    ends |= {"probit": ((0, 1), 7.0), "cloglog": ((0, 1), 3.0)}
+    for link, (response, end) in ends.items():
+        table = FAMILIES[link].residual_table(1.0, 6.0, response)
         last = table.start + table.step * (len(table.mean) - 1)
         assert last >= end - 1e-9
         columns = (table.mean, table.weight, table.low, table.high)
@@ -371,9 +374,10 @@ def test_rubbish_is_the_fill_value(cell: Any) -> None:
 
 def test_the_largest_residual_covers_every_outcome_between_the_points_of_the_table() -> None:
     rng = np.random.default_rng(6)
-    for family, response in (("logistic", (0, 1)), ("poisson", (0, 1)), ("poisson", (0, 40)), ("linear", (-1, 1))):
+    cases = [("logit", (0, 1)), ("probit", (0, 1)), ("cloglog", (0, 1)), ("log", (0, 1)), ("log", (0, 40))]
+    for link, response in (*cases, ("identity", (-1, 1))):
         for spread, clip in product((1e-3, 0.8, 1.0, 4.0), (0.5, 6.0)):
-            table = FAMILIES[family].residual_table(spread, clip, response)
+            table = FAMILIES[link].residual_table(spread, clip, response)
             u = rng.uniform(table.start - 1, table.start + table.step * len(table.mean) + 1, 5000)
             mean, weight, low, high, largest = table.at(
                 u, table.mean, table.weight, table.low, table.high, table.largest
@@ -388,7 +392,7 @@ def test_the_table_of_linear_outcomes_is_to_the_last_bit_that_of_scipys_distribu
     """Which takes long to import; but integers of a release depend on every bit."""
     from scipy.stats import norm
 
-    table = FAMILIES["linear"].residual_table(0.3, 4.3, (-1, 1))
+    table = FAMILIES["identity"].residual_table(0.3, 4.3, (-1, 1))
     np.testing.assert_array_equal(table.weight, (2 * norm.cdf(4.3) - 1) / 0.3)
 
 
@@ -397,7 +401,7 @@ def test_the_table_of_linear_outcomes_is_to_the_last_bit_that_of_scipys_distribu
 def test_the_mean_of_a_clipped_count_is_the_sum_over_all_counts(spread: float, upper: int) -> None:
     from scipy.stats import nbinom, poisson
 
-    table = FAMILIES["poisson"].residual_table(spread, 4.3, (0, upper))
+    table = FAMILIES["log"].residual_table(spread, 4.3, (0, upper))
     few = np.arange(0, len(table.mean), 97)
     mu = np.exp(table.start + table.step * few)[:, None]
     beyond = poisson(mu) if spread <= 1 else nbinom(mu / (spread - 1), 1 / spread)
@@ -408,7 +412,7 @@ def test_the_mean_of_a_clipped_count_is_the_sum_over_all_counts(spread: float, u
 
 
 def test_a_table_of_large_counts_takes_no_longer_than_one_of_small_counts() -> None:
-    table = FAMILIES["poisson"].residual_table(3.0, 4.3, (0, 10**9))  # not one count after another
+    table = FAMILIES["log"].residual_table(3.0, 4.3, (0, 10**9))  # not one count after another
     assert np.isfinite(table.mean).all()
     assert (np.diff(table.mean) > 0).all()
     assert (table.weight > 0).all()
@@ -505,13 +509,13 @@ def test_no_two_rows_move_a_look_by_more_than_its_mu(number: int) -> None:
     climb(cells, (first, second), design, view, stddevs, limit, rng)
 
 
-def witness(last: bool, shrunk: str | None = None) -> float:
-    """Squared move over mu^2 of logistic rows that attain the bound: the offset moves u alone.
+def witness(last: bool, shrunk: str | None = None, link: str = "logit") -> float:
+    """Squared move over mu^2 of rows with two outcomes that attain the bound: the offset moves u alone.
 
     Last look: opposite scores, at u = 0.75 with all of the information and at u = 24 with none. Earlier: two rows at
     u = 0.75 with the cosine of the proof. ``shrunk`` names a noise that is made 1 % smaller.
     """
-    design = design_of("logistic", "sick ~ a + c - 1 + offset(hours)")
+    design = design_of(link, "sick ~ a + c - 1 + offset(hours)")
     table = design.family.residual_table(1.0, 6.0, design.response_range)
     weight, largest = table.at(np.array([0.75]), table.weight, table.largest)
     bounds = 2 * float(largest[0]), 4 * float(weight[0])  # rows of length 2 after whitening reach both
@@ -527,9 +531,10 @@ def witness(last: bool, shrunk: str | None = None) -> float:
     return float(exact_move(values[0], values[1], noise_of(used, view)) / Fraction(noise.mu) ** 2)
 
 
+@pytest.mark.parametrize("link", ["logit", "probit", "cloglog"])
 @pytest.mark.parametrize("last", [True, False])
-def test_real_rows_attain_the_bound(last: bool) -> None:
-    assert 0.999 < witness(last) <= 1
+def test_real_rows_attain_the_bound(last: bool, link: str) -> None:
+    assert 0.999 < witness(last, link=link) <= 1
 
 
 @pytest.mark.parametrize("last", [True, False])

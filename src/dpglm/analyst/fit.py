@@ -44,7 +44,8 @@ def fit(
         One release, or several: different datasets as independent tables with shared coefficients, releases of one
         dataset as one table seen through several noises.
     link
-        Logistic: "logit" (default) or "probit"; counts: "log" (default) or "softplus" (the paper's).
+        Of moments, logistic: "logit" (default) or "probit"; counts: "log" (default) or "softplus" (the paper's).
+        A release by looks fixed its link.
     dispersion
         Counts: "infer" (default), or a number; 1 is Poisson.
     prior

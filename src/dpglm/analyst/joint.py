@@ -17,11 +17,14 @@ def by_dataset(releases: Sequence[Release]) -> list[list[Release]]:
 
 
 def check_same_model(releases: Sequence[Release]) -> None:
-    """Refuse releases whose family, terms, outcome, offset or levels differ, and one given twice."""
+    """Refuse releases whose family, link, terms, outcome, offset or levels differ, and one given twice."""
     first = releases[0]
     for release in releases:
         if release.family != first.family:
             raise InputError("releases", release.family, f"another one is {first.family}", "fit one family at a time")
+        if release.design.family != first.design.family:
+            rule = f"another one's link is {first.design.family.link}"
+            raise InputError("releases", release.design.family.link, rule, "fit one link at a time")
         if release.design.coefficient_names != first.design.coefficient_names:
             theirs, ours = set(release.design.coefficient_names), set(first.design.coefficient_names)
             differing = sorted(theirs ^ ours) or ["their order"]

@@ -17,6 +17,7 @@ from dpglm.analyst.convergence import convergence
 from dpglm.analyst.describe import describe, describe_normal, flat
 from dpglm.analyst.priors import Prior
 from dpglm.errors import InputError
+from dpglm.families import OTHER_LINKS
 from dpglm.looks.gaussian import Gaussian
 from dpglm.release_file import write_atomically
 from dpglm.releases import Release
@@ -139,12 +140,12 @@ class Fit:
 
     @property
     def link(self) -> str:
-        """The link function: the one asked for, or the family's default."""
+        """The link function: of looks the release's; of moments the one asked for, or the family's default."""
         return self._link()
 
     @property
     def ratio_name(self) -> str | None:
-        """What the exponential of a coefficient is, "odds_ratio" or "rate_ratio"; None where it has no name."""
+        """What e to a coefficient is, "odds_ratio", "rate_ratio" or "hazard_ratio"; None where it has no name."""
         return self._ratio_name()
 
     def draws(self, units: str = "original", target: str = "population") -> Floats:
@@ -373,18 +374,16 @@ class Fit:
 
     def inverse_link(self, u: Floats) -> Floats:
         """E[y | u] before any clamp, in 0/1 for two levels: by the family's link, or one that only moments have."""
-        link = self._link()
-        if link == "probit":
-            from scipy.special import ndtr
-
-            return np.asarray(ndtr(u))
-        return np.logaddexp(0, u) if link == "softplus" else self.releases[0].design.family.inverse_link(u)
+        if self._link() == "softplus":
+            return np.asarray(np.logaddexp(0, u))
+        family = self.releases[0].design.family
+        return OTHER_LINKS.get((family.name, self._link()), family).inverse_link(u)
 
     def _link(self) -> str:
         return str(self.options.get("link") or self.releases[0].design.family.link)
 
     def _ratio_name(self) -> str | None:
-        return {"logit": "odds_ratio", "log": "rate_ratio"}.get(self._link())
+        return {"logit": "odds_ratio", "log": "rate_ratio", "cloglog": "hazard_ratio"}.get(self._link())
 
     def _facts(self) -> dict[str, Any]:
         first = self.releases[0]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
     from dpglm.releases import Release
 
-_RATIOS = {"odds_ratio": "Odds ratio", "rate_ratio": "Rate ratio"}
+_RATIOS = {"odds_ratio": "Odds ratio", "rate_ratio": "Rate ratio", "hazard_ratio": "Hazard ratio"}
 _MOST_DECIMALS = 12
 
 

@@ -44,6 +44,7 @@ class Request:
     radius: object = None
     allocation: object = "auto"
     statistics: object = "full"
+    link: object = None
 
     def check_method(self) -> None:
         """Options belong to a method."""
@@ -51,6 +52,8 @@ class Request:
             raise InputError("method", self.method, f"must be one of {', '.join(METHODS)}", "correct it")
         if self.method == "moments" and self.survey is not None:
             raise InputError("survey", "(a release)", "belongs to method='looks'", "leave it out")
+        if self.method == "moments" and self.link is not None:
+            raise InputError("link", self.link, "belongs to the fit of a release of moments", "give it to dpglm.fit")
         for name, default in _OF_MOMENTS.items():
             if self.method == "looks" and getattr(self, name) != default:
                 raise InputError(name, getattr(self, name), "belongs to method='moments'", "leave it out, or add that")
@@ -66,6 +69,7 @@ def release(
     delta: float,
     ledger: str | Path | Ledger | None,
     method: str = "looks",
+    link: str | None = None,
     survey: Release | None = None,
     radius: float | None = None,
     allocation: str = "auto",
@@ -84,7 +88,7 @@ def release(
     schema
         Bounds, levels, fill values, the public number of rows. Nothing is inferred from the rows.
     family
-        "logistic", "poisson" or "linear".
+        "logistic", "poisson" or "linear" (or "binomial", "count", "gaussian").
     epsilon, delta
         What this release may cost, for one replaced row.
     ledger
@@ -92,6 +96,9 @@ def release(
     method
         "looks" (default): a survey of where the columns live, then looks, each from where the ones before it point;
         bounds may be generous. "moments": the paper's single release of moments.
+    link
+        Of two levels by looks: "logit" (default), "probit" or "cloglog" (complementary log-log, of which a coefficient
+        is a log hazard ratio where a row is a person in a period). A release by looks fixes its link.
     survey
         An earlier release of the same dataset, whose survey is used again: nothing is spent on a new one. It is also
         taken at its word: a column that it found useless does not stop this release.
@@ -111,7 +118,7 @@ def release(
     says that a column cannot be used, ``SurveyError`` says so, and only the survey is spent.
     """
     request = Request(
-        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics
+        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics, link
     )  # fmt: skip
     return build_release(table, request, OperatingSystemNoise(), progress)
 
@@ -122,7 +129,7 @@ def build_release(
     """``release`` with its noise as an argument, which only tests have a use for."""
     source_of_noise = OperatingSystemNoise() if noise is None else noise
     request.check_method()
-    design = _public_design(build_design(request.formula, as_schema(request.schema), request.family))
+    design = _public_design(build_design(request.formula, as_schema(request.schema), request.family, request.link))
     account = Account(_open_ledger(request.ledger, design), design)
     if request.method == "looks":
         return release_by_looks(
@@ -159,4 +166,4 @@ def _open_ledger(ledger: object, design: Design) -> Ledger | None:
 def _public_design(design: Design) -> Design:
     """The design over the columns it uses: what the file states, so that a loaded release equals the made one."""
     columns = {column.name: column for column in design.table_columns}
-    return build_design(design.formula, Schema(design.schema.dataset, columns), design.family.name)
+    return build_design(design.formula, Schema(design.schema.dataset, columns), design.family)

@@ -89,6 +89,7 @@ class Outlook:
     cases: tuple[Expected, ...]
     needed: tuple[Needed, ...] = ()
     surveyed: bool = False
+    link: str | None = None
 
     def __str__(self) -> str:
         what, move = self._what, MOVES[self.method]
@@ -96,7 +97,7 @@ class Outlook:
         half_width = self._table(lambda case: f"± {_short(case.half_width)}")
         power = self._table(lambda case: f"{100 * case.power:.0f} %")
         return (
-            f"{self.formula} ({self.family}, {self.coefficients} coefficients, delta = {self.delta:g})\n\n"
+            f"{self.formula} ({self._model}, {self.coefficients} coefficients, delta = {self.delta:g})\n\n"
             f"times as wide as without privacy:\n{inflation}\n\n"
             f"95 % interval of the effect of {move}, {what}:\n{half_width}\n\n"
             f"chance that it excludes zero where that effect is {self.effect:g}:\n{power}\n\n"
@@ -110,9 +111,15 @@ class Outlook:
         return tuple(case for case in self.cases if case.rows == rows[len(rows) // 2])
 
     @property
+    def _model(self) -> str:
+        """The family, and a link that is not its own."""
+        own = self.link is None or self.link == family_named(self.family).link
+        return self.family if own else f"{self.family}, {self.link} link"
+
+    @property
     def _what(self) -> str:
         """What a coefficient changes, in the units of this plan."""
-        family = family_named(self.family)
+        family = family_named(self.family, self.link)
         if family.coding != "scaled":
             return family.effect
         return "standard deviations of the outcome" if self.method == "looks" else "a share of the outcome's range"
@@ -158,7 +165,7 @@ class Outlook:
 
     @property
     def _footnote(self) -> str:
-        family = family_named(self.family)
+        family = family_named(self.family, self.link)
         if self.method == "moments":
             return (
                 "From public numbers and a typical table; no row was read. Skewed or correlated columns and rare"

@@ -54,6 +54,7 @@ def plan(
     dispersion: float | None = None,
     half_width: float | None = None,
     survey: Release | None = None,
+    link: str | None = None,
 ) -> Outlook:
     """Expected interval widths, errors and power by epsilon and number of rows, from public numbers alone.
 
@@ -87,14 +88,19 @@ def plan(
     survey
         An earlier release of the same dataset: centres, scales and shares are those of its survey, and a release that
         uses it again is planned.
+    link
+        As for ``release``.
     """
     if method not in MOVES:
         raise InputError("method", method, f"must be one of {', '.join(MOVES)}", "correct it")
     size = finite_number(_EFFECTS[method] if effect is None else effect)
     if size is None or size <= 0:
         raise InputError("effect", effect, "must be a number above 0", "write for example effect=0.5")
-    typical = _outcome(outcome, family_named(family), method)
-    design = build_design(formula, schema, family_named(family).name)
+    chosen = family_named(family, link)
+    if method == "moments" and link is not None:
+        raise InputError("link", link, "belongs to method='looks'", "leave it out")
+    typical = _outcome(outcome, chosen, method)
+    design = build_design(formula, schema, chosen)
     strong = _number("strength", strength, method, _LEAST_STRENGTH, PREDICTOR_STDDEV)
     assumed = Assumptions(
         typical, _spreads(spreads, design, method), _shares(shares, design, method), _overlap(overlap, design, method),
@@ -108,7 +114,7 @@ def plan(
     needed = () if half_width is None else planner.needed(half_width, wanted, [float(each) for each in epsilons])
     return Outlook(
         formula, design.family.name, len(design.coefficient_names), float(delta), size, method, typical, cases, needed,
-        survey is not None,
+        survey is not None, design.family.link,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class LookRule:
 
 
 class Family:
-    """One regression family; its subclasses are ``Logistic``, ``Counts`` and ``Linear``.
+    """One regression family with its link; subclasses are ``Logistic`` (with its other links), ``Counts``, ``Linear``.
 
     ``outcome_types`` are the schema types its outcome may have. ``coding`` says how the outcome enters the blocks of
     moments: "sign" (two levels as -1 and 1), "count" (as it is, from 0 to its bound) or "scaled" (bounds to [-1, 1]).
@@ -47,6 +47,7 @@ class Family:
     full_blocks: ClassVar[tuple[BlockShape, ...]]
     paper_blocks: ClassVar[tuple[BlockShape, ...]]
     link: ClassVar[str]  # of looks, and the default of moments
+    canonical: ClassVar[bool] = True  # whether a score's variance is its slope, where outcomes are the family's
     regression: ClassVar[str]  # in words
     effect: ClassVar[str]  # what a coefficient changes, in words
     outcome_limits: ClassVar[tuple[float, float]]  # of an expected outcome
@@ -119,6 +120,10 @@ class Family:
     @abstractmethod
     def inverse_link(self, u: Floats) -> Floats:
         """Expected outcome of a linear predictor under the family's link, in 0 and 1 for two levels."""
+
+    @abstractmethod
+    def linear_predictor(self, mean: float) -> float:
+        """The link: the linear predictor of an expected outcome inside its limits."""
 
 
 def even_ranks(number: int) -> Floats:

@@ -91,6 +91,10 @@ class Counts(Family):
         """The expected count."""
         return np.asarray(np.exp(np.clip(u, -700, 700)))
 
+    def linear_predictor(self, mean: float) -> float:
+        """The logarithm of the expected count."""
+        return math.log(mean)
+
 
 @lru_cache(maxsize=32)
 def _table(spread: float, clip: float, largest: float) -> ResidualTable:

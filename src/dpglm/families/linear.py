@@ -77,6 +77,10 @@ class Linear(Family):
         """The mean itself."""
         return u
 
+    def linear_predictor(self, mean: float) -> float:
+        """The mean itself."""
+        return mean
+
 
 @lru_cache(maxsize=32)
 def _table(spread: float, clip: float, low: float, high: float) -> ResidualTable:

@@ -159,8 +159,8 @@ def _first_intercept(design: Design, survey: Survey) -> float:
     if design.family.coding == "sign":
         least = max(_CLEAR * place.stddev, _RARE_OUTCOME)
         share = min(max(place.shares[1], least), 1 - least) if least < 0.5 else 0.5
-        return math.log(share / (1 - share))
-    return math.log(place.centre) if design.family.coding == "count" else 0.0
+        return design.family.linear_predictor(share)
+    return design.family.linear_predictor(place.centre) if design.family.coding == "count" else 0.0
 
 
 def offset_slope(design: Design) -> float | None:

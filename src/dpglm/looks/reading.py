@@ -458,7 +458,7 @@ def sampling_covariance(known: Knowledge) -> Floats:
     total = float(np.trace(slope))
     family = known.family
     expected = 1.0
-    if family.has_spread:
+    if family.has_spread or not family.canonical:
         expected = max(_LEAST_RATIO, rows * float(np.trace(now.square())) / total)
     noise = look.square_noise * math.sqrt(size) / total
     tolerance = family.look_rule.square_tolerance * expected

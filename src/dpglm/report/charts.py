@@ -93,7 +93,7 @@ def _forest_row(each: Coefficient, estimate: Estimate, drawing: str, summary: Su
 
 
 def _ratio(each: Coefficient, estimate: Estimate, summary: Summary) -> list[str]:
-    """The odds or rate ratio of one more unit, where there is one."""
+    """The odds, rate or hazard ratio of one more unit, where there is one."""
     if estimate.ratio is None or summary.ratio_name is None or each.name == "Intercept":
         return []
     ratio, lower, upper = (number(part, 4) for part in estimate.ratio)  # near 1, the fourth digit tells

@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """One coefficient in one kind of units. ``ratio`` is (median, lower, upper) of an odds or rate ratio."""
+    """One coefficient in one kind of units. ``ratio`` is (median, lower, upper) of an odds, rate or hazard ratio."""
 
     mean: float
     sd: float
