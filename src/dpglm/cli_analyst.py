@@ -82,7 +82,12 @@ def fit(
     fitted.save(output)
     if as_json:
         rows = dict(zip(fitted.names, map(_finite, fitted.summary_rows(prob=prob)), strict=True))
-        facts: dict[str, Any] = {"summary": rows, "notes": list(fitted.warnings), "output": str(output), "likelihood": None}
+        facts: dict[str, Any] = {
+            "summary": rows,
+            "notes": list(fitted.warnings),
+            "output": str(output),
+            "likelihood": None,
+        }
         if fitted.closed is not None:
             told = fitted.likelihood
             facts["likelihood"] = {
