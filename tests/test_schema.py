@@ -184,33 +184,46 @@ def test_odd_levels_survive_a_file_with_their_types(odd: list[Any], tmp_path: Pa
     assert again == schema.columns["k"]
     plain = [float if isinstance(level, float) else type(level) for level in odd]
     assert [type(level) for level in again.levels] == plain
-    assert again.fill_code == len(odd) - 1
+    assert again.stand_in == len(odd) - 1
 
 
 def test_a_number_and_a_truth_value_can_each_be_the_fill() -> None:
     for fill, position in ((2, 0), (True, 1)):
         data = changed("columns.diabetes", {"type": "binary", "levels": [2, True], "fill": fill})
-        assert Schema.from_dict(data).columns["diabetes"].fill_code == position
+        assert Schema.from_dict(data).columns["diabetes"].stand_in == position
 
 
 # Defaults
 
 
-def test_defaults_are_the_middle_of_the_bounds_and_the_first_level() -> None:
+def test_without_a_fill_there_is_none_and_what_stands_there_is_the_middle_or_the_reference() -> None:
     data = changed("columns.age.fill", ...)
-    del data["columns"]["visits"]["fill"]
+    for name in ("visits", "smoker"):
+        del data["columns"][name]["fill"]
     data["columns"]["visits"]["upper"] = 5
     schema = Schema.from_dict(data)
-    assert schema.columns["age"].fill == 55.0
-    assert schema.columns["visits"].fill == 2.0  # a count's fill is whole
+    assert [schema.columns[name].fill for name in ("age", "visits", "smoker")] == [None] * 3
+    assert schema.columns["age"].stand_in == 55.0
+    assert schema.columns["visits"].stand_in == 2.0  # a count's is whole
+    assert schema.columns["smoker"].stand_in == 0
+    assert "fill" not in schema.columns["age"].to_dict()
+    assert Schema.from_dict(schema.to_dict()) == schema
     assert schema.columns["smoker"].levels[0] == "never"
     assert Schema.from_dict(changed("dataset.unit", ...)).dataset.unit == "one row"
+
+
+def test_a_missing_value_can_be_a_level_of_its_own() -> None:
+    declared = {"type": "binary", "levels": [False, True], "reference": True, "missing": "level"}
+    schema = Schema.from_dict(changed("columns.diabetes", declared))
+    column = schema.columns["diabetes"]
+    assert (column.levels, column.fill, column.stand_in) == ((True, False, "missing"), "missing", 2)
+    assert Schema.from_dict(schema.to_dict()) == schema
 
 
 def test_the_reference_level_moves_to_the_front_and_the_others_keep_their_order() -> None:
     column = Schema.from_dict(changed("columns.smoker.reference", "current")).columns["smoker"]
     assert column.levels == ("current", "never", "former")
-    assert column.fill_code == 1
+    assert column.stand_in == 1
 
 
 def test_a_label_is_for_people_and_changes_nothing_else() -> None:
@@ -311,7 +324,13 @@ RULES = [
     ("columns.smoker.levels", ["never", ["x"]], "columns.smoker.levels", "text, a number or true/false"),
     ("columns.smoker.levels", ["never", "a\tb"], "columns.smoker.levels", "printable text"),
     ("columns.smoker.levels", list(range(1001)), "columns.smoker.levels", "two levels or more"),
-    ("columns.smoker.fill", ..., "columns.smoker.fill", "no neutral default"),
+    ("columns.smoker.missing", "level", "columns.smoker.missing", "beside a fill"),
+    ("columns.smoker", {"type": "binary", "levels": [0, 1], "missing": "fill"}, "columns.smoker.missing", '"level"'),
+    (
+        "columns.smoker", {"type": "binary", "levels": [0, "missing"], "missing": "level"}, "columns.smoker.missing",
+        "declared already",
+    ),
+    ("columns.age.missing", "level", "columns.age.missing", "not a known key"),
     ("columns.smoker.fill", "Never", "columns.smoker.fill", "one of the levels"),
     ("columns.smoker.fill", 1, "columns.smoker.fill", "one of the levels"),
     ("columns.smoker.fill", ["never"], "columns.smoker.fill", "one of the levels"),
@@ -331,7 +350,7 @@ def test_a_declaration_that_breaks_a_rule_is_refused(path: str, value: Any, name
 
 
 @pytest.mark.parametrize(
-    ("path", "lower", "upper", "fill"),
+    ("path", "lower", "upper", "stand_in"),
     [
         ("columns.age.lower", -1e12, 90, 0),
         ("columns.age.upper", 20, 1e12, 20),
@@ -339,14 +358,14 @@ def test_a_declaration_that_breaks_a_rule_is_refused(path: str, value: Any, name
     ],
 )
 def test_bounds_that_are_left_out_are_wide_whatever_the_rows_hold(
-    path: str, lower: float, upper: float, fill: float
+    path: str, lower: float, upper: float, stand_in: float
 ) -> None:
     """Looks find where such a column lives; moments refuse it."""
     data = changed(path, ...)
     data["columns"][path.split(".")[1]].pop("fill", None)
     column = Schema.from_dict(data).columns[path.split(".")[1]]
     assert column.is_wide
-    assert (column.lower, column.upper, column.fill) == (lower, upper, fill)
+    assert (column.lower, column.upper, column.stand_in) == (lower, upper, stand_in)
     assert not Schema.from_dict(PLAIN).columns[path.split(".")[1]].is_wide
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm import formula
+from dpglm import conditions, formula
 from dpglm.blocks import BlockShape
 from dpglm.custodian import bounded_rows, by_looks, by_moments, look_plan, mechanism, passes, rows, sums
 from dpglm.errors import InputError
@@ -24,15 +24,15 @@ from trust.planting import Replacement, planted
 CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows.coded_response, mechanism.sensitivity
 STANDARD, MONOMIALS, COUNTS = bounded_rows.standard_rows, by_looks.monomial_stddevs, by_looks.table_counts
 RELEASE, GRID_STDDEVS, MU_OF = by_looks.Release, mechanism._grid_stddevs, mechanism.mu_of
-COUNT = passes.Counter.add
+COUNT, HOLDS, CLEAN_ROWS = passes.Counter.add, conditions.Condition.holds, rows.clean_rows
 
 
 def cleaned(change: Callable[[Any, Any, Any], Any]) -> list[Replacement]:
     """``rows._clean`` with its numbers changed; columns with levels as they are."""
 
-    def wrong(array: Any, column: Any) -> Any:
-        values = CLEAN(array, column)
-        return values if column.has_levels else change(values, rows.read_numbers(array), column)
+    def wrong(read: Any, column: Any) -> Any:
+        values = CLEAN(read, column)
+        return values if column.has_levels else change(values, read, column)
 
     return [(rows, "_clean", wrong)]
 
@@ -62,6 +62,24 @@ def _() -> list[Replacement]:
     open_to_nan = SimpleNamespace(**{**vars(np), "fmin": np.minimum, "fmax": np.maximum})
     through = cleaned(lambda values, raw, _: np.where(np.isnan(raw), np.nan, values))
     return [*through, (formula, "np", open_to_nan), (rows, "np", open_to_nan)]
+
+
+@planted("a condition that compares with the batch", where="looks")
+def _() -> list[Replacement]:
+    def among(self: Any, values: Any, rows: int) -> Any:
+        held = HOLDS(self, values, rows)
+        return held if held.sum() < 2 else held & (np.arange(rows) % 2 == 0)
+
+    return [(conditions.Condition, "holds", among)]
+
+
+@planted("a row that does not count takes the next one with it", where="looks")
+def _() -> list[Replacement]:
+    def dragging(batch: Any, design: Any) -> Any:
+        found = CLEAN_ROWS(batch, design)
+        return replace(found, counts=found.counts & np.append(True, found.counts[:-1]))
+
+    return [(bounded_rows, "clean_rows", dragging)]
 
 
 def kept_rows(which: Callable[[Any], Any]) -> list[Replacement]:
@@ -202,10 +220,10 @@ def _() -> list[Replacement]:
 
 @planted("an error that quotes a cell")
 def _() -> list[Replacement]:
-    def quoting(array: Any, column: Any) -> Any:
-        if column.has_levels and (rows.read_codes(array, column) < 0).any():
-            raise InputError(column.name, str(array), "is not a level", "correct it")
-        return CLEAN(array, column)
+    def quoting(read: Any, column: Any) -> Any:
+        if column.has_levels and np.isnan(read).any():
+            raise InputError(column.name, str(read), "is not a level", "correct it")
+        return CLEAN(read, column)
 
     return [(rows, "_clean", quoting)]
 

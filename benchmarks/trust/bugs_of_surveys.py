@@ -16,7 +16,7 @@ from trust.planting import Replacement, planted
 COUNTS, ADD_NOISE, ANSWER, SURVEYED = by_looks.table_counts, by_looks.add_noise, by_looks.answer_of, by_looks._surveyed
 LEVELS, TABLE, MOST_UNITS, SPEND = (
     survey._levels_question,
-    survey._table_question,
+    survey._table_questions,
     survey._most_units,
     Account.spend,
 )
@@ -35,7 +35,31 @@ def _() -> list[Replacement]:
 
 @planted("missing cells counted as if a row could miss one", where="survey")
 def _() -> list[Replacement]:
-    return [(survey, "_table_question", lambda design: replace(TABLE(design), squared_change=2))]
+    def cheap(design: Any) -> Any:
+        first, *more = TABLE(design)
+        return [replace(first, squared_change=1), *more]
+
+    return [(survey, "_table_questions", cheap)]
+
+
+@planted("how many rows count, told exactly", where="survey")
+def _() -> list[Replacement]:
+    def use(seen: list[Any]) -> list[Replacement]:
+        def exact(design: Any, complete: float, stddev: float) -> Any:
+            return survey.Rows(max(float(seen[0].missing[-1]), 1.0) if seen else complete, stddev)
+
+        return [(survey, "counted_rows", exact)]
+
+    return with_exact_counts(use)
+
+
+@planted("rows that do not count are left out of the missing cells by column, and told as their sum", where="survey")
+def _() -> list[Replacement]:
+    def summed(batch: Any, design: Any) -> Any:
+        found = COUNTS(batch, design)
+        return replace(found, missing=np.append(found.missing[:-1] + found.missing[:-1].sum(), found.missing[-1]))
+
+    return [(by_looks, "table_counts", summed)]
 
 
 @planted("more questions than the survey's noise was made for", where="survey")

@@ -74,10 +74,11 @@ class Case:
     candidates: tuple[Row, ...]
     seed: int
     link: str | None = None
+    where: str | None = None
 
     @property
     def design(self) -> Design:
-        return build_design(self.formula, Schema.from_dict(self.schema), self.family, self.link)
+        return build_design(self.formula, Schema.from_dict(self.schema), self.family, self.link, self.where)
 
     def table_rows(self, candidate: Row) -> list[Row]:
         return [*self.rows[: self.position], candidate, *self.rows[self.position :]]
@@ -86,7 +87,7 @@ class Case:
 def draw_case(chance: Random, family: str, tables: int = 5) -> Case:
     """A case whose release is not refused; ``tables`` of them are neighbours of each other."""
     while True:
-        case = _draw(chance, family, tables)
+        case = _who_counts(_draw(chance, family, tables))
         try:
             if case.method == "looks":
                 plan_looks(case.design, case.epsilon, case.delta)
@@ -128,6 +129,30 @@ def _draw(chance: Random, family: str, tables: int) -> Case:
         seed=chance.randrange(2**32),
     )
     return replace(made, link=LINKS[made.seed % 3]) if looks and family == "logistic" else made
+
+
+def _who_counts(case: Case) -> Case:
+    """In half of the releases by looks rows may fail to count: columns without a fill, and a condition."""
+    chance = Random(case.seed)
+    if case.method == "moments" or chance.random() < 0.5:
+        return case
+    columns = {name: dict(column) for name, column in case.schema["columns"].items()}
+    for number, column in enumerate(columns.values()):
+        kind = chance.choice(("fill", "nothing", "level"))
+        if kind != "fill":
+            column.pop("fill", None)
+        if kind == "level" and "levels" in column and number:
+            column["missing"] = "level"
+    schema = {**case.schema, "columns": columns}
+    name = chance.choice(list(columns))
+    column = Schema.from_dict(schema).columns[name]
+    if column.has_levels:
+        conditions = [f"`{name}` in [{level!r}]" for level in column.levels]
+    else:
+        middle = (column.lower + column.upper) / 2
+        conditions = [f"`{name}` <= {middle!r}", f"not {middle!r} < `{name}`", f"`{name}` == `{name}`"]
+    where = chance.choice([*conditions, None, None])
+    return replace(case, schema=schema, where=where)
 
 
 def _outcome(chance: Random, family: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def counts_of(table: Any, design: Design) -> TableCounts:
 def asked(design: Design, answering: Answering, stddev: float) -> list[Question]:
     """The questions of a survey whose noisy answers are these."""
     questions = []
-    asking = surveying(design, design.schema.dataset.rows)
+    asking = surveying(design)
     question = next(asking)
     while True:
         questions.append(question)
@@ -50,8 +50,10 @@ def share_of_mu_squared(questions: list[Question], one: TableCounts, other: Tabl
 
 def most_units(design: Design) -> int:
     """What a survey may cost at most, in plain counts: the list of docs/looks_privacy.md, written out again."""
-    columns = len({column.name for column in design.table_columns})
-    total, numeric = columns + 1, 0
+    columns = {column.name: column for column in design.table_columns}
+    total, numeric = len(columns), 0
+    if design.where is not None or any(column.fill is None for column in columns.values()):
+        total += int(survey.SHARPER_COUNTED**2)  # the rows that count
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
             sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS

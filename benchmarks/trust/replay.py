@@ -174,6 +174,7 @@ def observe(
                     table, case.formula, schema=dpglm.Schema.from_dict(case.schema), family=case.family,
                     epsilon=case.epsilon, delta=case.delta, ledger=ledger, method=case.method, survey=earlier,
                     radius=case.radius, allocation=case.allocation, statistics=case.statistics, link=case.link,
+                    where=case.where,
                     progress=lambda done, total: watch.events.append(("progress", done, total)),
                 )  # fmt: skip
                 file = made.to_json()
@@ -204,9 +205,10 @@ def _from_the_command_line(case: Case, table: Path, schema: Path, ledger: Path |
 
     budget = ["--epsilon", repr(case.epsilon), "--delta", repr(case.delta)]
     account = ["--no-ledger"] if ledger is None else ["--ledger", str(ledger)]
+    where = [] if case.where is None else ["--where", case.where]
     main([
         "release", str(table), "--schema", str(schema), "--formula", case.formula, "--family", case.family, *budget,
-        *account, *([] if case.link is None else ["--link", case.link]), "--output", str(output),
+        *account, *([] if case.link is None else ["--link", case.link]), *where, "--output", str(output),
     ])  # fmt: skip
 
 

@@ -192,6 +192,10 @@ def release(
     survey: Annotated[
         Path | None, typer.Option(help="An earlier release of this dataset, whose survey is used again for free.")
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="""A public condition: "age >= 20 and smoker == 'never'". Other rows do not count."""),
+    ] = None,
     radius: Annotated[float | None, typer.Option(help="Of moments: hold rows in a smaller ball.")] = None,
     allocation: Annotated[
         str, typer.Option(help="Of moments: auto or equal.", autocompletion=among("auto", "equal"))
@@ -243,7 +247,8 @@ def release(
                 source = read_with_spark(table)
             made = dpglm.release(
                 source, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
-                method=method, link=link, survey=earlier, radius=radius, allocation=allocation, progress=progress,
+                method=method, link=link, survey=earlier, radius=radius, allocation=allocation, where=where,
+                progress=progress,
             )  # fmt: skip
     except SurveyError as error:
         if ledger is None:

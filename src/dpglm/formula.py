@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.conditions import Condition, parse_condition
 from dpglm.errors import InputError
 from dpglm.expressions import FUNCTIONS, Expression, parse_expression, without_backticks
 from dpglm.families import Family, family_named
@@ -107,7 +108,10 @@ class Term:
 
 @dataclass(frozen=True)
 class Design:
-    """The regression as public knowledge: everything about a row's statistics except the row."""
+    """The regression as public knowledge: everything about a row's statistics except the row.
+
+    Rows outside of ``where`` do not count, nor do rows whose cell of a needed column has no value and no fill.
+    """
 
     formula: str
     family: Family
@@ -117,6 +121,7 @@ class Design:
     terms: tuple[Term, ...]
     offset: DesignColumn | None
     limit: float = 1.0  # of a coded factor, and of a product of some
+    where: Condition | None = None
 
     @property
     def columns(self) -> tuple[DesignColumn, ...]:
@@ -151,10 +156,16 @@ class Design:
 
     @property
     def table_columns(self) -> tuple[Column, ...]:
-        """The columns of the table that are read, the outcome first."""
+        """The columns of the table that are read, the outcome first, and last what only the condition needs."""
         factors = chain([self.outcome], *(column.factors for column in self.columns))
         names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
+        names |= dict.fromkeys(() if self.where is None else self.where.columns)
         return tuple(self.schema.columns[name] for name in names)
+
+    @property
+    def every_row_counts(self) -> bool:
+        """Whether no row can fail to count, so that how many do is as public as how many there are."""
+        return self.where is None and all(column.fill is not None for column in self.table_columns)
 
     @property
     def spread_unit(self) -> float:
@@ -206,8 +217,13 @@ class Design:
         return matrix, shift
 
 
-def build_design(formula: object, schema: Schema, family: object, link: object = None) -> Design:
-    """Parse a formula against a schema. Raises InputError for every mistake; reads no rows."""
+def build_design(
+    formula: object, schema: Schema, family: object, link: object = None, where: object = None
+) -> Design:
+    """Parse a formula against a schema. Raises InputError for every mistake; reads no rows.
+
+    ``where`` is the text of a condition, or one that is parsed already.
+    """
     chosen = family_named(family, link)
     if not isinstance(formula, str) or not formula.strip() or len(formula) > _LONGEST_FORMULA:
         raise InputError("formula", formula, "must be text of the form 'y ~ a + b'", "write a formula")
@@ -221,7 +237,8 @@ def build_design(formula: object, schema: Schema, family: object, link: object =
         raise InputError("formula", formula, "needs at least one predictor", "write for example y ~ a")
     _refuse_many_columns(formula, len(raw_terms))  # every term adds one at least
     coded = _coded_terms(raw_terms, schema, intercept)
-    design = Design(formula, chosen, schema, outcome, intercept, coded, offset)
+    condition = None if where is None else parse_condition(getattr(where, "text", where), schema)
+    design = Design(formula, chosen, schema, outcome, intercept, coded, offset, where=condition)
     _check_design(design)
     return design
 
@@ -331,6 +348,9 @@ def _outcome(text: str, schema: Schema, family: Family, intercept: bool) -> Fact
     if column is None and _is_name(text):
         schema.column(text.strip("`"))  # raises, with a suggestion
     kind = "numeric" if column is None else column.type
+    if column is not None and column.missing_is_level:
+        rule = 'declares missing = "level", and an outcome that is missing is none'
+        raise InputError("outcome", text, rule, "leave it out: such rows do not count")
     if kind not in family.outcome_types:
         allowed = " or ".join(family.outcome_types)
         raise InputError("outcome", text, f"{family.name} needs a {allowed} column, this one is {kind}", "redeclare it")

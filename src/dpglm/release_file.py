@@ -27,14 +27,14 @@ from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
 from dpglm.looks.profile import LOOKS_BEFORE, Profile, cells, squared_change
-from dpglm.looks.survey import Place, Question, Survey, SurveyRecord, subjects
+from dpglm.looks.survey import SHARPER_COUNTED, Place, Question, Survey, SurveyRecord, counted_rows, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
 from dpglm.releases import Block, LedgerFact, Release, Stage
 from dpglm.schema import NEIGHBOURING_RELATION, Schema
 from dpglm.statement import CAVEATS
 
-SCHEMA_VERSION = 3  # what is read; releases of moments are written as version 1, which older versions read too
+SCHEMA_VERSION = 4  # what is read; releases that an older version could read are written as its
 STAGED_VERSION = 2  # releases in stages, which an earlier version made
 FORMAT = "dpglm-release"
 ACCOUNTANT = "Gaussian differential privacy: mu^2 adds up over releases of a table; analytic (epsilon, delta) of mu"
@@ -147,7 +147,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
     design, dataset, privacy = release.design, release.design.schema.dataset, release.privacy
     return {
         "format": FORMAT,
-        "schema_version": SCHEMA_VERSION if release.survey_record else 1,
+        "schema_version": _version(release),
         "release_id": release.id,
         "publication_time": release.time,
         "versions": release.versions,
@@ -171,6 +171,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
             ],
             "offset": None if design.offset is None else _column_dict(design.offset),
             "declared_columns": {column.name: column.to_dict() for column in design.table_columns},
+            **_where_dict(design),
         },
         "grid": {
             "exponent": release.grid.exponent,
@@ -201,6 +202,17 @@ def _to_dict(release: Release) -> dict[str, Any]:
         "statement": release.statement,
         "unprotected_quantities": list(CAVEATS),
     }  # fmt: skip
+
+
+def _version(release: Release) -> int:
+    """The oldest version that can read a release."""
+    if release.survey_record is None:
+        return 1
+    return 3 if release.survey_record.design.every_row_counts else 4
+
+
+def _where_dict(design: Design) -> dict[str, Any]:
+    return {} if design.where is None else {"where": design.where.text}
 
 
 def _stage_dict(stage: Stage) -> dict[str, Any]:
@@ -253,6 +265,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
         "family": design.family.name,
         **_link_dict(design),
         "declared_columns": {column.name: column.to_dict() for column in design.table_columns},
+        **_where_dict(design),
         "mu": record.mu,
         "noise_stddev": record.stddev,
         "questions": [
@@ -283,7 +296,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
 def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
     """A stated survey; its columns must be those of its formula."""
     schema = Schema.from_dict({"dataset": dataset, "columns": data["declared_columns"]})
-    design = build_design(data["formula"], schema, data["family"], data.get("link"))
+    design = build_design(data["formula"], schema, data["family"], data.get("link"), data.get("where"))
     about = subjects(design)
     if [subject.name for subject in about] != [column["name"] for column in data["columns"]]:
         raise InputError("survey", data["formula"], "its columns are not its formula's", "ask again")
@@ -303,11 +316,11 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
         if len(ranges) != len(integers) or not (each["subject"] is None or each["subject"] < len(about)):
             raise InputError("survey", each["subject"], "has a question without its answer", "ask again")
         asked.append((Question(each["subject"], ranges, each["squared_change"], float(each["sharper"])), integers))
+    mu, stddev, complete = float(data["mu"]), float(data["noise_stddev"]), float(data["complete"])
     survey = Survey(
-        about, tuple(places), tuple(map(float, data["missing"])), float(data["complete"]),
-        float(data["missing_noise_stddev"]), tuple(data["problems"]),
+        about, tuple(places), tuple(map(float, data["missing"])), complete, float(data["missing_noise_stddev"]),
+        tuple(data["problems"]), counted_rows(design, complete, stddev / SHARPER_COUNTED).number,
     )  # fmt: skip
-    mu, stddev = float(data["mu"]), float(data["noise_stddev"])
     return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
 
@@ -332,13 +345,17 @@ def _from_dict(data: dict[str, Any]) -> Release:
     regression, loss = data["regression"], data["privacy_loss"]
     dataset = {key: data["dataset"][key] for key in ("id", "name", "rows")} | {"unit": loss["privacy_unit"]}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
-    design = build_design(regression["formula"], schema, regression["family"], regression.get("link"))
+    design = build_design(
+        regression["formula"], schema, regression["family"], regression.get("link"), regression.get("where")
+    )
     grid = Grid(data["grid"]["exponent"], data["grid"]["response_exponent"])
     record = _survey(data["survey"], dataset) if "survey" in data else None
     if record is None and "link" in regression:
         raise InputError("link", regression["link"], "belongs to releases by looks", "ask again")
     if (record is None) != (data["schema_version"] == 1):
         raise InputError("survey", data["schema_version"], "belongs to releases by looks", "ask again")
+    if record is None and not design.every_row_counts:
+        raise InputError("regression", design.formula, "of moments, without a fill or with a condition", "ask again")
     kinds = [stage["kind"] for stage in data["stages"]]
     if kinds != (["moments"] if record is None else ["look"] * len(kinds)):
         raise InputError("stages", kinds, "are not those of one method", "ask again")

@@ -16,7 +16,7 @@ from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.looks.profile import LOOKS_BEFORE, Profile
 from dpglm.looks.reading import Look
-from dpglm.looks.survey import SurveyRecord, survey_rows
+from dpglm.looks.survey import Rows, SurveyRecord, survey_rows
 from dpglm.looks.viewpoint import Viewpoint, symmetric
 from dpglm.privacy import Privacy
 from dpglm.statement import plain_statement
@@ -139,6 +139,12 @@ class Release:
         return self.stages[0].blocks
 
     @property
+    def counted(self) -> Rows:
+        """How many rows count, and the noise of that number; all of them, exactly, where none can fail to."""
+        record = self.survey_record
+        return Rows(float(self.num_rows), 0.0) if record is None else record.counted(self.design)
+
+    @property
     def num_rows(self) -> int:
         return self.design.schema.dataset.rows
 
@@ -166,6 +172,8 @@ class Release:
         return plain_statement(
             self.design.schema.dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private,
             len(self.stages) if self.method == "looks" else None,
+            counted=None if self.design.every_row_counts else self.counted,
+            where=None if self.design.where is None else self.design.where.text,
         )  # fmt: skip
 
     def to_json(self) -> str:

@@ -12,6 +12,8 @@ Everything here is public and written by a person; nothing is ever read from the
     lower = 20
     upper = 90
 
+A row in which a cell is missing, of a column without a declared ``fill``, does not count.
+
 One row must belong to one unit: a table with several rows a person has to be reduced first (docs/custodian.md).
 """
 
@@ -40,9 +42,10 @@ _DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit"}
 _COLUMN_KEYS = {
     "numeric": {"type", "lower", "upper", "fill", "label"},
     "count": {"type", "upper", "fill", "label"},
-    "binary": {"type", "levels", "reference", "fill", "label"},
-    "categorical": {"type", "levels", "reference", "fill", "label"},
+    "binary": {"type", "levels", "reference", "fill", "missing", "label"},
+    "categorical": {"type", "levels", "reference", "fill", "missing", "label"},
 }
+MISSING = "missing"  # the level that a missing cell is where a column declares missing = "level"
 _LONGEST_NAME = 200
 _LARGEST_BOUND = 1e150  # so that squares and differences of bounds stay finite
 _MOST_LEVELS = 1000
@@ -74,15 +77,18 @@ class Column:
     """One declared column.
 
     ``numeric`` and ``count`` have bounds and a numeric fill; ``binary`` and ``categorical`` have levels, the reference
-    level first, and a fill that is one of them. ``label`` is what people call it in reports and tables, nothing else.
+    level first, and a fill that is one of them. Without a fill (None) a row whose cell cannot be read does not count.
+    ``missing_is_level``: the last level stands for such cells, and is the fill. ``label`` is what people call it in
+    reports and tables, nothing else.
     """
 
     name: str
     type: str
-    fill: Level
+    fill: Level | None
     lower: float = 0.0
     upper: float = 1.0
     levels: tuple[Level, ...] = ()
+    missing_is_level: bool = False
     label: str | None = field(default=None, compare=False)
 
     @property
@@ -101,17 +107,33 @@ class Column:
         return self.type in ("binary", "categorical")
 
     @property
-    def fill_code(self) -> int:
-        """Position of the fill value among the levels."""
-        return [_same_kind(level) for level in self.levels].index(_same_kind(self.fill))
+    def stand_in(self) -> float:
+        """What a cell that cannot be read is taken for: the fill, or the position of that level.
+
+        Without a fill it stands where nothing is counted; a number's is the middle of its bounds, or 0 if they are
+        wide, a level's the reference.
+        """
+        if self.has_levels:
+            kinds = [_same_kind(level) for level in self.levels]
+            return 0.0 if self.fill is None else float(kinds.index(_same_kind(self.fill)))
+        if self.fill is not None:
+            return float(self.fill)
+        if self.is_wide:
+            return min(max(0.0, self.lower), self.upper)
+        middle = (self.lower + self.upper) / 2
+        return float(int(middle)) if self.type == "count" else middle
 
     def to_dict(self) -> dict[str, Any]:
         """The TOML shape of this column."""
-        label = {} if self.label is None else {"label": self.label}
+        more = {} if self.fill is None else {"fill": self.fill}
+        more |= {} if self.label is None else {"label": self.label}
+        if self.missing_is_level:
+            more = {"missing": "level"} | {key: value for key, value in more.items() if key != "fill"}
+            return {"type": self.type, "levels": list(self.levels[:-1]), **more}
         if self.has_levels:
-            return {"type": self.type, "levels": list(self.levels), "fill": self.fill, **label}
+            return {"type": self.type, "levels": list(self.levels), **more}
         bounds = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
-        return {"type": self.type, **bounds, "fill": self.fill, **label}
+        return {"type": self.type, **bounds, **more}
 
 
 @dataclass(frozen=True)
@@ -122,8 +144,8 @@ class Schema:
     ...     "dataset": {"name": "patients", "rows": 758, "unit": "one patient"},
     ...     "columns": {"age": {"type": "numeric", "lower": 20, "upper": 90}},
     ... })
-    >>> schema.columns["age"].fill
-    55.0
+    >>> schema.columns["age"].upper
+    90.0
     """
 
     dataset: Dataset
@@ -209,7 +231,8 @@ type = ""         # numeric, count, binary or categorical; then those of these l
 # lower = 0                 # numeric
 # upper = 100               # numeric, count
 # levels = ["low", "high"]  # binary, categorical: the first is the reference
-# fill = "low"              # binary, categorical: what a missing value becomes
+# fill = "low"              # what a missing value becomes; without it such a row does not count
+# missing = "level"         # binary, categorical: or a missing value is a level of its own
 """
         for column in column_names
     ]
@@ -260,13 +283,9 @@ def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
         raise InputError(f"{where}.lower", lower, f"must be below upper = {upper:g}", "correct the bounds")
     if (upper - lower) / 2 <= 1e-12 * max(abs(lower), abs(upper)):
         raise InputError(f"{where}.upper", upper, "is too close to lower for double precision", "shift the column")
-    if "fill" in declared:
-        fill = _number(where, "fill", declared)
-    elif "upper" not in declared or (kind != "count" and "lower" not in declared):
-        fill = min(max(0.0, lower), upper)
-    else:
-        fill = (lower + upper) / 2
-        fill = float(int(fill)) if kind == "count" else fill
+    if "fill" not in declared:
+        return Column(name, kind, None, lower, upper)
+    fill = _number(where, "fill", declared)
     if not lower <= fill <= upper:
         raise InputError(f"{where}.fill", fill, f"must lie in [{lower:g}, {upper:g}]", "choose a value inside")
     if kind == "count" and fill != int(fill):
@@ -291,14 +310,20 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
         rule = "must differ from each other by value: 1, '01', '1.0' and true are the same"
         raise InputError(f"{where}.levels", levels, rule, "put a letter before each, in the table too")
     for key in ("reference", "fill"):
-        value = declared.get(key, levels[0] if key == "reference" else None)
-        if value is None:
-            raise InputError(f"{where}.fill", None, "is missing: levels have no neutral default", "add fill = a level")
+        value = declared.get(key, levels[0])
         if not isinstance(value, Level) or _same_kind(value) not in {_same_kind(level) for level in levels}:
             raise InputError(f"{where}.{key}", value, "must be one of the levels", f"choose from {list(levels)}")
     reference = _same_kind(declared.get("reference", levels[0]))
     ordered = sorted(levels, key=lambda level: _same_kind(level) != reference)
-    return Column(name, kind, declared["fill"], levels=tuple(ordered))
+    if "missing" not in declared:
+        return Column(name, kind, declared.get("fill"), levels=tuple(ordered))
+    if declared["missing"] != "level":
+        raise InputError(f"{where}.missing", declared["missing"], 'must be "level"', "or leave it out")
+    if "fill" in declared:
+        raise InputError(f"{where}.missing", "level", "stands beside a fill", "declare one of them")
+    if MISSING in levels:
+        raise InputError(f"{where}.missing", "level", "would be a level that is declared already", "rename that level")
+    return Column(name, kind, MISSING, levels=(*ordered, MISSING), missing_is_level=True)
 
 
 def _number(where: str, key: str, declared: Mapping[str, Any]) -> float:

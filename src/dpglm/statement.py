@@ -8,12 +8,23 @@ from dpglm.looks.profile import LOOKS_BEFORE
 from dpglm.schema import Dataset
 
 CAVEATS = (
-    "The number of rows, the schema (bounds, levels, fill values) and the formula are public and are not protected.",
+    "The number of rows, the schema (bounds, levels, fill values), the formula and the condition are public and are not"
+    " protected. How many rows count is protected.",
     "A person who has several rows in the table is protected less: the guarantee is for one replaced row.",
     "How long the release took and how much memory it used are not protected.",
     "The guarantee holds for this release; other releases of the same rows add up (see the ledger).",
     "The computer that made the release, and whoever could read the rows there, are trusted.",
 )
+
+
+def rows_that_count(rows: int, counted: tuple[float, float], where: str | None) -> str:
+    """One sentence: how many do, through noise, and why others do not."""
+    number, stddev = counted
+    outside = "" if where is None else f"is outside of {where}, or "
+    return (
+        f"About {number:,.0f} of its {rows:,} rows count (± {1.96 * stddev:,.0f} by noise): a row that {outside}lacks a"
+        " value which the regression needs does not."
+    )
 
 
 def plain_statement(
@@ -23,10 +34,13 @@ def plain_statement(
     ledger: tuple[int, float, float, float] | None,
     private: bool,
     looks: int | None = None,
+    counted: tuple[float, float] | None = None,
+    where: str | None = None,
 ) -> str:
     """A short paragraph for the custodian and for readers of the results.
 
-    ``ledger`` is entry, spent, cap, cap's delta; ``looks`` the number of looks, None for moments.
+    ``ledger`` is entry, spent, cap, cap's delta; ``looks`` the number of looks, None for moments;
+    ``counted`` how many rows count with the noise of that number, None where all do.
     """
     if not private:
         return (
@@ -41,6 +55,8 @@ def plain_statement(
         f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
         f" (({epsilon:g}, {delta:g})-differential privacy)."
     )
+    if counted is not None:
+        text += f" {rows_that_count(dataset.rows, counted, where)}"
     if delta * dataset.rows > 1:
         text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
     if looks:

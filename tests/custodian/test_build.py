@@ -122,8 +122,8 @@ def test_a_second_release_says_what_both_have_spent(table, ledger, method):
     ("method", "module", "name"),
     [
         ("moments", passes, "fixed_point_rows"),
-        ("looks", survey_counts, "cleaned_columns"),
-        ("looks", bounded_rows, "cleaned_columns"),
+        ("looks", survey_counts, "clean_rows"),
+        ("looks", bounded_rows, "clean_rows"),
     ],
 )
 def test_a_bug_in_the_rows_code_says_nothing_about_rows(method, module, name, table, ledger, monkeypatch):

@@ -196,12 +196,11 @@ LOGISTIC, COUNTS, LINEAR = (
 )
 
 
-def unclamped(array: Any, column: Any) -> Any:
+def unclamped(read: Any, column: Any) -> Any:
     """``rows._clean`` that fills but forgets the bounds."""
     if column.has_levels:
-        return CLEAN(array, column)
-    values = rows.read_numbers(array)
-    return np.where(np.isfinite(values), np.clip(values, -1000, 1000), float(column.fill))
+        return CLEAN(read, column)
+    return np.where(np.isfinite(read), np.clip(read, -1000, 1000), column.stand_in)
 
 
 def unclipped(factor: Any, values: Any) -> Any:
@@ -217,11 +216,11 @@ def unclipped_response(design: Any, values: Any, grid: Any) -> Any:
     return np.rint(unclipped(design.outcome, values) * 2.0 ** (grid.exponent - grid.response_exponent))
 
 
-def unfilled(array: Any, column: Any) -> Any:
+def unfilled(read: Any, column: Any) -> Any:
     """``rows._clean`` that takes an unknown level for level -1, as pandas codes it."""
     if column.has_levels:
-        return rows.read_codes(array, column).astype(np.float64)
-    return CLEAN(array, column)
+        return np.where(np.isnan(read), -1.0, read)
+    return CLEAN(read, column)
 
 
 def linear_codes(design: Any, values: Any, num_rows: int) -> Any:

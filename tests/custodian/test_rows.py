@@ -51,6 +51,11 @@ THREE = build_design("score ~ a + b + c", SCHEMA, "linear")
 ODD_RADII = [1e-3, 0.1, 1 / 3, math.sqrt(2) / 2, math.pi / 3, 1.0, math.nextafter(1, 0), 1.7320508, math.sqrt(3)]
 
 
+def clean(cells: pa.Array, column: Column) -> Any:
+    """Cells as a column's declared values."""
+    return rows._clean(rows._read(cells, column), column)
+
+
 def batch(design: Design, **cells: Any) -> pa.RecordBatch:
     """The columns that a design reads, in its order; those not named are missing."""
     count = len(next(iter(cells.values())))
@@ -283,7 +288,7 @@ def test_numbers_as_text(kind: pa.DataType, encoded: bool) -> None:
     cells = pa.array([text for text, _ in NUMBERS] + [None]).cast(kind)
     if encoded:
         cells = pa.DictionaryArray.from_arrays(pa.array([*range(len(NUMBERS)), None], pa.int16()), cells)
-    assert rows._clean(cells, AGE).tolist() == [value for _, value in NUMBERS] + [45]
+    assert clean(cells, AGE).tolist() == [value for _, value in NUMBERS] + [45]
 
 
 TYPED = [
@@ -304,9 +309,9 @@ TYPED = [
 
 @pytest.mark.parametrize(("cells", "expected"), TYPED, ids=lambda value: str(getattr(value, "type", "")))
 def test_numbers_of_every_type(cells: pa.Array, expected: list[float]) -> None:
-    assert rows._clean(cells, AGE).tolist() == expected
+    assert clean(cells, AGE).tolist() == expected
     doubled = pa.concat_arrays([cells, cells])
-    assert rows._clean(doubled.slice(len(cells)), AGE).tolist() == expected
+    assert clean(doubled.slice(len(cells)), AGE).tolist() == expected
 
 
 def test_decimals_read_as_their_text_does() -> None:
@@ -319,7 +324,7 @@ def test_decimals_read_as_their_text_does() -> None:
 def test_counts_are_whole_and_clamped() -> None:
     visits = column("count", upper=20, fill=3)
     cells = pa.array(["2.4", "2.6", "-1", "20.9", "1e9", "x", None])
-    assert rows._clean(cells, visits).tolist() == [2, 3, 0, 20, 20, 3, 3]
+    assert clean(cells, visits).tolist() == [2, 3, 0, 20, 20, 3, 3]
 
 
 LEVELS = [
@@ -353,13 +358,13 @@ def test_levels(levels: list[Any], fill: Any, cells: pa.Array, expected: list[in
     declared = column("categorical", levels=levels, fill=fill)
     assert read_codes(cells, declared).tolist() == expected
     assert read_codes(cells.dictionary_encode(), declared).tolist() == expected
-    filled = [declared.fill_code if code < 0 else code for code in expected]
-    assert rows._clean(cells, declared).tolist() == filled
+    filled = [declared.stand_in if code < 0 else code for code in expected]
+    assert clean(cells, declared).tolist() == filled
 
 
 def test_another_reference_level_keeps_levels_and_fill_together() -> None:
     declared = column("categorical", levels=["a", "b", "c"], reference="c", fill="b")
-    assert [declared.levels[code] for code in rows._clean(pa.array(["a", "b", "c", "?"]), declared).astype(int)] == [
+    assert [declared.levels[code] for code in clean(pa.array(["a", "b", "c", "?"]), declared).astype(int)] == [
         "a", "b", "c", "b",
     ]  # fmt: skip
 
@@ -446,4 +451,4 @@ def test_hostile_objects_are_filled() -> None:
     cells = [Hostile(), [1, 2], {"a": 1}, np.array([1, 2]), pd.NA, pd.NaT, pd.Timestamp(0), "\ud800", 10**5000, object]
     frame = pd.DataFrame({"v": pd.Series(cells, dtype=object)})
     (arrow,) = open_table(frame, [AGE]).batches()
-    assert rows._clean(arrow.column(0), AGE).tolist() == [45] * len(cells)
+    assert clean(arrow.column(0), AGE).tolist() == [45] * len(cells)

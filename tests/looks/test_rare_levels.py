@@ -160,7 +160,7 @@ def test_levels_that_hardly_occur_are_counted_again_more_sharply() -> None:
 
 def test_counts_of_one_question_are_averaged_by_precision() -> None:
     design = released(2_000, 50, 1).survey_record.design
-    asking, said = surveying(design, 2_000), None
+    asking, said = surveying(design), None
     question = next(asking)
     sharp: list[float] = []
     while said is None:

@@ -58,7 +58,7 @@ def design_of(family: str, rows: int = ROWS, columns: dict[str, Any] = COLUMNS, 
 
 def asked(design: Design, answer: Callable[[Question], tuple[int, ...]], stddev: float, rows: int = ROWS):
     """All questions of a survey whose answers are anything, and what it says."""
-    asking, questions = surveying(design, rows), []
+    asking, questions = surveying(design), []
     question = next(asking)
     while True:
         questions.append(question)

@@ -28,6 +28,7 @@ _DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them 
 _RARE = 2.0  # standard deviations of a share
 _PRIOR_SHARE = 0.8
 _CONFLICT, _FAR_APART, _WITHIN = 3.0, 10, 2.0  # standard deviations
+_NOTICEABLE = 0.05  # share of rows that do not count
 
 
 def cautions(fit: Fit) -> list[str]:
@@ -97,6 +98,7 @@ def _look_warnings(fit: Fit) -> list[str]:
         )
     messages += _deciding_warnings(fit)
     for release in fit.releases:
+        messages += _missing_rows_warnings(release)
         record = release.survey_record
         assert record is not None
         messages += [f"the survey says of {problem}" for problem in record.survey.problems]
@@ -117,6 +119,19 @@ def _look_warnings(fit: Fit) -> list[str]:
                     f" {2 * _RARE * place.stddev * release.num_rows:.0f} rows): what is said of it leans on the prior"
                 )
     return messages
+
+
+def _missing_rows_warnings(release: Release) -> list[str]:
+    """Where a noticeable share of rows does not count."""
+    number, stddev = release.counted
+    share = 1 - number / release.num_rows
+    if release.design.every_row_counts or share < max(_NOTICEABLE, _RARE * stddev / release.num_rows):
+        return []
+    told = "are outside of the condition or lack a value" if release.design.where else "lack a value"
+    return [
+        f"about {share:.0%} of {release.num_rows:,} rows {told} and do not count: the estimates are of the others, who"
+        " may differ"
+    ]
 
 
 def _deciding_warnings(fit: Fit) -> list[str]:

@@ -145,7 +145,7 @@ def fit_looks(releases: Sequence[Release], asked: Asked) -> Fit:
 def _read(release: Release, belief: Belief) -> Knowledge:
     """What the looks of a release say."""
     assert release.survey_record is not None
-    known = before_looks(release.design, release.survey_record.survey, belief)
+    known = before_looks(release.design, release.survey_record.survey_of(release.design), belief)
     for stage in release.stages:
         if release.profile is not None and known.looks == LOOKS_BEFORE:
             known = add_profile(known, release.profile)

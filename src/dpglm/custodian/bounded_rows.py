@@ -9,7 +9,7 @@ integers with grid integers, exact in float64; all else is elementwise with oper
 bit. (Another processor may round the last bits of the residual table's exp differently.)
 
 Edge cases: a value farther than ``LARGEST`` scales from its column's centre counts as that far; cells are read as
-``rows.py`` says.
+``rows.py`` says. A row that does not count has two vectors of zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.blocks import BlockShape
-from dpglm.custodian.rows import FixedPointRows, cleaned_columns, coded_response
+from dpglm.custodian.rows import FixedPointRows, clean_rows, coded_response
 from dpglm.custodian.sums import BlockSums, block_sums
 from dpglm.formula import Design
 from dpglm.grid import Grid
@@ -68,11 +68,12 @@ def look_sums(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> BlockSu
 
 def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
     """Rows in standard units, on the grid: integers of at most ``LARGEST`` scales."""
-    cleaned = cleaned_columns(batch, design)
+    clean = clean_rows(batch, design)
     grid = look_grid(design)
-    x = design.predictors(cleaned, batch.num_rows)
+    x = design.predictors(clean.values, batch.num_rows)
     np.multiply(x, 2.0**ROW_BITS, out=x)
-    return FixedPointRows(np.rint(x, out=x), coded_response(design, cleaned, grid), grid)
+    counts = None if clean.counts.all() else clean.counts
+    return FixedPointRows(np.rint(x, out=x), coded_response(design, clean.values, grid), grid, counts)
 
 
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
@@ -88,7 +89,7 @@ def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tu
     shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
     score = np.rint(z * (kappa * residual * (view.longest / view.score_bound)))
     information = np.rint(z * (np.sqrt(shorter * weight) * (view.longest / math.sqrt(view.information_bound))))
-    return _held(score), _held(information)
+    return _of_counted(_held(score), rows), _of_counted(_held(information), rows)
 
 
 def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array]:
@@ -106,6 +107,11 @@ def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Arr
 def outcomes(rows: FixedPointRows, design: Design, view: Viewpoint) -> Array:
     """Outcomes in the units of the residual table."""
     return design.family.values(rows.y * float(rows.grid.unit(1, 0)), view.spread)
+
+
+def _of_counted(vectors: Array, rows: FixedPointRows) -> Array:
+    """The vectors, zero for rows that do not count."""
+    return vectors if rows.counts is None else np.where(rows.counts, vectors, 0.0)
 
 
 def _held(vectors: Array) -> Array:

@@ -9,7 +9,7 @@ the finished release is kept in the ledger. ``by_looks`` and ``by_moments`` are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from dpglm.custodian.tables import open_table
 from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
 from dpglm.releases import Release
-from dpglm.schema import Schema
+from dpglm.schema import Column, Schema
 
 METHODS = ("looks", "moments")
 _OF_MOMENTS = {"radius": None, "allocation": "auto", "statistics": "full"}
@@ -45,15 +45,17 @@ class Request:
     allocation: object = "auto"
     statistics: object = "full"
     link: object = None
+    where: object = None
 
     def check_method(self) -> None:
         """Options belong to a method."""
         if self.method not in METHODS:
             raise InputError("method", self.method, f"must be one of {', '.join(METHODS)}", "correct it")
-        if self.method == "moments" and self.survey is not None:
-            raise InputError("survey", "(a release)", "belongs to method='looks'", "leave it out")
         if self.method == "moments" and self.link is not None:
             raise InputError("link", self.link, "belongs to the fit of a release of moments", "give it to dpglm.fit")
+        for name, shown in {"survey": "(a release)", "where": self.where}.items():
+            if self.method == "moments" and getattr(self, name) is not None:
+                raise InputError(name, shown, "belongs to method='looks'", "leave it out")
         for name, default in _OF_MOMENTS.items():
             if self.method == "looks" and getattr(self, name) != default:
                 raise InputError(name, getattr(self, name), "belongs to method='moments'", "leave it out, or add that")
@@ -74,6 +76,7 @@ def release(
     radius: float | None = None,
     allocation: str = "auto",
     statistics: Any = "full",
+    where: str | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Turn a sensitive table into one noisy, self-describing release.
@@ -109,16 +112,20 @@ def release(
     statistics
         Of moments: "full", "paper" (the paper's lists: no intercept, predictors with mean zero) or (y power, degree)
         pairs.
+    where
+        A public condition on declared columns, ``"age >= 20 and smoker == 'never'"``: rows outside of it do not count.
     progress
         Called with the rows done and the rows of all passes, at points that depend on the number of rows alone.
 
-    Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill;
-    numbers are clamped; rows are never dropped. A table with another number of rows than declared is refused before
+    Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill; a row
+    with such a cell in a needed column without a fill does not count, and how many count is told through noise. (With
+    moments every row counts: there a number's fill is the middle of its bounds where none is declared, and levels need
+    one.) Numbers are clamped. A table with another number of rows than declared is refused before
     anything is spent. One that changes between looks is refused too, and then what was spent is said. Where the survey
     says that a column cannot be used, ``SurveyError`` says so, and only the survey is spent.
     """
     request = Request(
-        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics, link
+        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics, link, where
     )  # fmt: skip
     return build_release(table, request, OperatingSystemNoise(), progress)
 
@@ -129,7 +136,8 @@ def build_release(
     """``release`` with its noise as an argument, which only tests have a use for."""
     source_of_noise = OperatingSystemNoise() if noise is None else noise
     request.check_method()
-    design = _public_design(build_design(request.formula, as_schema(request.schema), request.family, request.link))
+    design = build_design(request.formula, as_schema(request.schema), request.family, request.link, request.where)
+    design = _public_design(design, every_row_counts=request.method == "moments")
     account = Account(_open_ledger(request.ledger, design), design)
     if request.method == "looks":
         return release_by_looks(
@@ -163,7 +171,17 @@ def _open_ledger(ledger: object, design: Design) -> Ledger | None:
     return book
 
 
-def _public_design(design: Design) -> Design:
+def _public_design(design: Design, every_row_counts: bool) -> Design:
     """The design over the columns it uses: what the file states, so that a loaded release equals the made one."""
-    columns = {column.name: column for column in design.table_columns}
-    return build_design(design.formula, Schema(design.schema.dataset, columns), design.family)
+    columns = {column.name: _filled(column) if every_row_counts else column for column in design.table_columns}
+    return build_design(design.formula, Schema(design.schema.dataset, columns), design.family, where=design.where)
+
+
+def _filled(column: Column) -> Column:
+    """A column of moments, which has a fill."""
+    if column.fill is not None:
+        return column
+    if column.has_levels:
+        rule = "is missing: with moments every row counts, and levels have no neutral value"
+        raise InputError(f"columns.{column.name}.fill", None, rule, "add fill = a level, or use method='looks'")
+    return replace(column, fill=column.stand_in)

@@ -74,7 +74,8 @@ def release_by_looks(
             *account.stamp(), coded, radius, look_grid(coded), (), plan.privacy, account.fact, noise.private, record
         )
         account.so_far = made
-        seen = before_looks(coded, record.survey, default_prior(coded, record.survey))
+        survey = record.survey_of(design)
+        seen = before_looks(coded, survey, default_prior(coded, survey))
         for scales in plan.looks:
             if len(made.stages) == LOOKS_BEFORE:
                 profile = _profiled(source, seen, plan, noise, counter, coded)
@@ -136,7 +137,7 @@ def _surveyed(
     account.spend([plan.survey_mu], plan.privacy, ["survey"])
     with account.after_the_charge():
         asked = []
-        asking = surveying(design, design.schema.dataset.rows)
+        asking = surveying(design)
         question = next(asking)
         while True:
             exact = [count * 2**COUNT_BITS for count in counts.answers(question)]

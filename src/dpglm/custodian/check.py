@@ -1,4 +1,5 @@
-"""A look at the table for the custodian's eyes only: what the schema would clamp, fill or not recognise.
+"""A look at the table for the custodian's eyes only: what the schema would clamp, fill or not recognise, and
+how many rows would not count.
 
 This is NOT private and spends no budget: its result must not be published. It is there so that a schema that says
 ``Yes`` where the table says ``yes`` is noticed before budget is spent.
@@ -38,16 +39,22 @@ class ColumnCheck:
     above: int
     unknown: tuple[tuple[str, int], ...]
     empty_levels: tuple[str, ...]
+    has_fill: bool = True
 
     @property
     def changed(self) -> int:
-        """Cells that would be clamped or filled."""
+        """Cells that would be clamped, filled or make their row not count."""
         return self.missing + self.unreadable + self.below + self.above
 
     @property
     def unread(self) -> int:
-        """Cells that say nothing: each becomes the fill."""
+        """Cells that say nothing: each becomes the fill, or its row does not count."""
         return self.missing + self.unreadable
+
+    @property
+    def uncounted(self) -> int:
+        """Rows that would not count in a regression on this column, because of it."""
+        return 0 if self.has_fill else self.unread
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Check:
     rows: int
     declared_rows: int
     columns: tuple[ColumnCheck, ...]
+    counted: int = 0  # rows that would count in a regression on all of these columns
 
     @property
     def ok(self) -> bool:
@@ -64,7 +72,7 @@ class Check:
 
     @property
     def shares(self) -> dict[str, float]:
-        """By column, the share of its cells that would be clamped or filled."""
+        """By column, the share of its cells that would be clamped, filled or make their row not count."""
         return {column.name: column.changed / max(self.rows, 1) for column in self.columns}
 
     @property
@@ -100,23 +108,36 @@ class Check:
             if name in self.matching_nothing:
                 lines.append(f"LOOK AT {name}: no cell can be read as the schema declares it")
             elif share >= _LARGE_SHARE:
-                lines.append(f"LOOK AT {name}: {100 * share:.0f} % of its cells would be clamped or filled")
+                lines.append(f"LOOK AT {name}: {100 * share:.0f} % of its cells would be {self._fate(name)}")
+        if self.counted < self.rows:
+            among = ", ".join(f"{column.name} {column.uncounted}" for column in self.columns if column.uncounted)
+            lines.append(
+                f"rows that count: {self.counted} of {self.rows} in a regression on all of these columns"
+                f" (no value and no fill: {among})"
+            )
         return "\n".join(lines)
+
+    def _fate(self, name: str) -> str:
+        (column,) = (column for column in self.columns if column.name == name)
+        return "clamped or filled" if column.has_fill else "clamped, or their rows would not count"
 
 
 def check(table: Any, schema: Schema) -> Check:
-    """Count, by declared column, the cells that a release would clamp or fill. Not private; spends nothing."""
+    """Count, by declared column, cells that a release would clamp, fill or not count. Not private; spends nothing."""
     declared = as_schema(schema)
     columns = tuple(declared.columns.values())
     counters = [_Counter(column) for column in columns]
-    rows = 0
+    rows = counted = 0
     for batch in open_table(table, columns).batches():
         if rows == 0 and not isinstance(table, str | Path):
             _warn_of_codes(table, batch, columns)
         rows += batch.num_rows
+        counts = np.ones(batch.num_rows, dtype=bool)
         for position, counter in enumerate(counters):
-            counter.add(batch.column(position))
-    return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters))
+            usable = counter.add(batch.column(position))
+            counts &= usable | (counter.column.fill is not None)
+        counted += int(counts.sum())
+    return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters), counted)
 
 
 def _warn_of_codes(table: Any, batch: Any, columns: tuple[Column, ...]) -> None:
@@ -153,7 +174,8 @@ class _Counter:
         self.levels: Counter[int] = Counter()
         self.unknown: Counter[str] = Counter()
 
-    def add(self, array: Any) -> None:
+    def add(self, array: Any) -> Any:
+        """Count cells, and tell which have a value."""
         array = _empty_text_as_null(array, self.column)
         column, missing = self.column, array.null_count
         if column.has_levels:
@@ -170,12 +192,17 @@ class _Counter:
             self.above += int((values > column.upper)[usable].sum())
         self.missing += missing
         self.unreadable += int((~usable).sum()) - missing
+        return usable
 
     def result(self) -> ColumnCheck:
         column = self.column
-        empty = [str(level) for code, level in enumerate(column.levels) if not self.levels[code]]
+        own = column.levels[:-1] if column.missing_is_level else column.levels
+        empty = [str(level) for code, level in enumerate(own) if not self.levels[code]]
         unknown = tuple(self.unknown.most_common(_MOST_EXAMPLES))
-        return ColumnCheck(column.name, self.missing, self.unreadable, self.below, self.above, unknown, tuple(empty))
+        return ColumnCheck(
+            column.name, self.missing, self.unreadable, self.below, self.above, unknown, tuple(empty),
+            column.fill is not None,
+        )  # fmt: skip
 
 
 def _empty_text_as_null(array: Any, column: Column) -> Any:

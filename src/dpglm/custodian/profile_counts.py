@@ -4,7 +4,8 @@ Guarantee: one row adds one to one cell of each histogram, or to none of its cel
 row changes at most two counts of a histogram, each by one. Counts are exact integers, the same for every batch, order
 and engine.
 
-Edge cases: a length or residual that is not a number lies in no cell beyond the first rung.
+Edge cases: a length or residual that is not a number lies in no cell beyond the first rung, nor does a row that does
+not count.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> Ta
     table = view.residual_table(family, design.response_range)
     mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
     reach = largest * np.sqrt(squared) / view.score_bound
+    if rows.counts is not None:
+        reach = np.where(rows.counts, reach, 0.0)
     cells = [_cells(reach, LENGTHS), _far_cells(reach, x[: view.dimension], view)]
     if family.has_spread:
         stddev = np.sqrt(family.dispersion(view.spread) * weight)
-        cells.append(_cells(family.beyond((outcomes(rows, design, view) - mean) / stddev), RESIDUALS))
+        beyond = family.beyond((outcomes(rows, design, view) - mean) / stddev)
+        cells.append(_cells(beyond if rows.counts is None else np.where(rows.counts, beyond, 0.0), RESIDUALS))
     return TableCounts(tuple(cells), np.zeros(0, dtype=np.int64), batch.num_rows)
 
 

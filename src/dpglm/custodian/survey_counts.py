@@ -1,10 +1,12 @@
 """Record batches -> exact counts of rows by cell: everything that a survey may ask of a table, in one pass.
 
-Guarantee: one row adds one to one cell of every subject, and at most one to each count of missing cells; so replacing a
-row changes a count over any range of cells by at most one, and the counts of several levels by at most one each in two
-places. Counts are exact integers, the same for every batch, order and engine.
+Guarantee: one row adds one to one cell of every subject, or to none of any subject, at most one to each count of
+missing cells and at most one to the rows that count; so replacing a row changes a count over any ranges of cells by at
+most one, and the counts of several levels by at most one each in two places. Counts are exact integers, the same for
+every batch, order and engine.
 
-Edge cases: cells that hold no value count as missing, and then as the fill that a look takes them for.
+Edge cases: cells that hold no value count as missing, and then as the fill that a look takes them for; without a fill
+their row adds to the counts of missing cells alone.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.cells import read_codes, read_numbers
-from dpglm.custodian.rows import cleaned_columns
+from dpglm.custodian.rows import clean_rows
 from dpglm.formula import Design
 from dpglm.looks.survey import Question, subjects
 
@@ -28,7 +29,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TableCounts:
-    """Rows by cell of each subject; missing cells by table column, and last the rows without any."""
+    """Rows by cell of each subject; missing cells by table column, and last the rows that count."""
 
     cells: tuple[Counts, ...]
     missing: Counts
@@ -58,12 +59,20 @@ class TableCounts:
     def answers(self, question: Question) -> tuple[int, ...]:
         """The exact counts that a question asks for."""
         counts = self.missing if question.subject is None else self.cells[question.subject]
-        return tuple(int(counts[first : last + 1].sum()) for first, last in question.ranges)
+        return tuple(_within(counts, first, last) for first, last in question.ranges)
+
+
+def _within(counts: Counts, first: int, last: int) -> int:
+    """Rows in cells first to last; where the last is before the first, in all cells but those between them."""
+    if first <= last:
+        return int(counts[first : last + 1].sum())
+    return int(counts[first:].sum() + counts[: last + 1].sum())
 
 
 def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
     """The counts of one batch; ``design`` is the declared one, not yet in standard units."""
-    cleaned = cleaned_columns(batch, design)
+    clean = clean_rows(batch, design)
+    cleaned = {name: values[clean.counts] for name, values in clean.values.items()}
     found = []
     for subject in subjects(design):
         if subject.is_numeric:
@@ -72,12 +81,5 @@ def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
         else:
             cells = cleaned[subject.name].astype(np.int64)
         found.append(np.bincount(cells, minlength=subject.cells).astype(np.int64))
-    holds = np.stack([_has_value(batch, position, design) for position in range(len(design.table_columns))])
-    missing = np.append((~holds).sum(axis=1), holds.all(axis=0).sum()).astype(np.int64)
+    missing = np.append((~clean.has_value).sum(axis=1), clean.counts.sum()).astype(np.int64)
     return TableCounts(tuple(found), missing, batch.num_rows)
-
-
-def _has_value(batch: pa.RecordBatch, position: int, design: Design) -> npt.NDArray[np.bool_]:
-    """Which cells of a column the schema can read."""
-    column, array = design.table_columns[position], batch.column(position)
-    return read_codes(array, column) >= 0 if column.has_levels else np.isfinite(read_numbers(array))

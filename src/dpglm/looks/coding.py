@@ -109,7 +109,7 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     if design.intercept:
         centre[0] = _first_intercept(design, survey)
     return beginning(
-        design.family, design.response_range, design.schema.dataset.rows, belief, centre, design.intercept,
+        design.family, design.response_range, survey.rows, belief, centre, design.intercept,
         offset_slope(design), _rare(design, survey), _blurred(design, survey),
     )  # fmt: skip
 

@@ -99,7 +99,7 @@ class Last(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What is known after some looks, standard units.
+    """What is known after some looks, standard units. ``num_rows`` is how many rows count, as far as that is known.
 
     ``parts`` is what each look says of t, and ``pooled`` what all of them do; ``centre`` and ``covariance`` with the
     prior. The first look enters with a discrepancy, because its reading may be off. ``information`` is of one row at
@@ -111,7 +111,7 @@ class Knowledge:
 
     family: Family
     response_range: tuple[float, float]
-    num_rows: int
+    num_rows: float
     belief: Belief
     centre: Floats
     covariance: Floats
@@ -160,7 +160,7 @@ class Knowledge:
 def beginning(
     family: Family,
     response_range: tuple[float, float],
-    num_rows: int,
+    num_rows: float,
     belief: Belief,
     centre: Floats,
     intercept: bool,

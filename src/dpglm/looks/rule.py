@@ -35,7 +35,7 @@ _ENOUGH = 2  # clips in turn that are worse than one before: those beyond are no
 _CAUTION = 1.5  # bounds are chosen for a misfit so many times the typical one: some tables have more
 
 
-def information_share(rows: int, dimension: int, last: bool) -> float:
+def information_share(rows: float, dimension: int, last: bool) -> float:
     """Share of a look's mu^2 that its information gets.
 
     An error of the information counts times the way from the centre to the estimate, which is some standard errors:

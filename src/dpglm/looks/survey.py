@@ -5,10 +5,13 @@ on nothing else, so a survey is a deterministic function of its noisy answers: t
 reads it finds the same survey. One row changes a count by at most one; the cost of an answer is its change by one row,
 squared, over its variance, and costs add up.
 
+Of the table it asks how many cells of each column hold no value, and how many rows count: with that number N all shares
+are taken, wherever it is not public.
+
 Of a numeric column it asks how many rows lie below chosen thresholds until its centre and scale are known to a
 fraction of the scale, whatever the declared bounds; then how many lie near the centre, rung by rung, which tells the
 tails. Where one value holds nearly all rows, it asks more sharply how far half of the others are. Of a column of levels
-it asks how many rows each level has; of every column, how many cells hold no value.
+it asks how many rows each level has.
 """
 
 from __future__ import annotations
@@ -48,8 +51,10 @@ _MOST_DOUBT = 1.5  # spread of the logarithm of a scale, beyond which it was not
 _LEAST_SHARE = 0.002  # of a level, where its scale is taken from
 # How much more sharply an outcome's levels are counted, or its numbers, and levels of predictors.
 _SHARPER, _SHARPER_NUMBER, _SHARPER_LEVELS = 4.0, 2.0, 2.0
+SHARPER_COUNTED = 4.0  # the rows that count: all shares are taken of them
 # Shares of rows below which they are too few: those that vary (a rare level is no mistake), those with a value.
-_FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE = 0.03, 0.004, 0.001, 0.05
+_FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE, _FEW_COUNT = 0.03, 0.004, 0.001, 0.05, 0.05
+_MOST_MISSING = 0.99  # share of a column's cells
 _TINY = 1e-6
 
 
@@ -80,8 +85,9 @@ class Subject:
 class Question:
     """How many rows have a value in each of some ranges of cells (first to last) of a subject.
 
-    ``subject`` None asks of the table's columns, in order, how many cells hold no value, and then how many rows have
-    one in all. ``squared_change`` is what one replaced row can do to the answers; ``sharper`` divides the noise.
+    Where the last cell is before the first, in all cells but those between them. ``subject`` None asks of the table:
+    cell j is how many cells of its j-th column hold no value, and the last how many rows count. ``squared_change`` is
+    what one replaced row can do to the answers; ``sharper`` divides the noise.
     """
 
     subject: int | None
@@ -113,6 +119,13 @@ class Answer(NamedTuple):
 Asking = Generator[Question, Answer, "Survey"]
 
 
+class Rows(NamedTuple):
+    """How many rows count, and the noise of that number: none where it is public."""
+
+    number: float
+    stddev: float
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a subject lives: centre and scale, or the share of each level; ``stddev`` is the noise of a share.
@@ -136,14 +149,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of the columns: a place for each subject, missing cells by table column, rows without any."""
+    """What is known of the columns: a place for each subject, missing cells by table column, rows that count.
+
+    ``complete`` is the noisy number of those, and ``rows`` what it is taken for: N where all may count.
+    """
 
     subjects: tuple[Subject, ...]
     places: tuple[Place, ...]
     missing: tuple[float, ...]
     complete: float
-    stddev: float  # of a count of rows, of ``missing`` and ``complete``
+    stddev: float  # of a plain count of rows, of ``missing``
     problems: tuple[str, ...]
+    rows: float
 
     def place_of(self, source: Expression | Column) -> Place:
         """Of a factor's source."""
@@ -170,19 +187,36 @@ class SurveyRecord:
     asked: tuple[tuple[Question, tuple[int, ...]], ...]
     survey: Survey
 
+    def counted(self, design: Design) -> Rows:
+        """How many rows count for a regression, and the noise of that number: none where all do."""
+        stddev = 0.0 if design.every_row_counts else self.stddev / SHARPER_COUNTED
+        return Rows(self._rows_of(design), stddev)
+
     def survey_of(self, design: Design) -> Survey:
-        """The survey, for a regression whose columns it knows, declared as they were."""
+        """The survey, for a regression whose columns it knows, declared as they were, and of the same rows."""
+        if design.where != self.design.where:
+            rule = f"is of the rows {'where ' + self.design.where.text if self.design.where else 'without a condition'}"
+            raise InputError("survey", self.release_id, rule, "leave the survey out: a new one is taken")
         known = {(subject.name, subject.is_numeric): subject for subject in self.survey.subjects}
         for subject in subjects(design):
             if known.get((subject.name, subject.is_numeric)) != subject:
                 rule = "is not in this survey, or was declared differently"
                 raise InputError("survey", subject.name, rule, "leave the survey out: a new one is taken")
-        return self.survey
+        return replace(self.survey, rows=self._rows_of(design))
+
+    def _rows_of(self, design: Design) -> float:
+        """How many rows count there: with fewer columns more may, as if cells were missing independently."""
+        needed, rows = {column.name for column in design.table_columns}, float(design.schema.dataset.rows)
+        found = self.survey.rows
+        for column, missing in zip(self.design.table_columns, self.survey.missing, strict=True):
+            if column.fill is None and column.name not in needed:
+                found /= 1 - min(max(missing / rows, 0.0), _MOST_MISSING)
+        return min(found, rows)
 
 
 def replayed(record: SurveyRecord) -> Survey:
     """The survey that the released answers give, question by question: on the machine that made it, the stated one."""
-    asking = surveying(record.design, record.design.schema.dataset.rows)
+    asking = surveying(record.design)
     question = next(asking)
     for stated, integers in record.asked:
         if stated != question:
@@ -245,13 +279,14 @@ def subjects(design: Design) -> tuple[Subject, ...]:
 def units_of(design: Design) -> float:
     """The most that a survey may ask, in plain counts."""
     about = subjects(design)
-    asked = sum(_most_units(subject, n == 0) for n, subject in enumerate(about)) + _table_question(design).units
+    asked = sum(_most_units(subject, n == 0) for n, subject in enumerate(about))
+    asked += sum(question.units for question in _table_questions(design))
     return asked + max(_RESERVE, float(_TAIL_QUESTIONS * sum(subject.is_numeric for subject in about)))
 
 
 def most_answers(design: Design) -> list[tuple[float, int]]:
     """Units and coordinates of every question that a survey may ask: what the noise is certified for."""
-    found = [(_table_question(design).units, len(design.table_columns) + 1)]
+    found = [(question.units, len(question.ranges)) for question in _table_questions(design)]
     for number, subject in enumerate(subjects(design)):
         if subject.is_numeric:
             units = _units_of_a_number(number == 0)
@@ -263,11 +298,17 @@ def most_answers(design: Design) -> list[tuple[float, int]]:
     return found
 
 
-def surveying(design: Design, rows: int) -> Asking:
+def surveying(design: Design) -> Asking:
     """Ask, and return what the answers say. The same answers give the same questions and the same survey."""
     everything = subjects(design)
-    answer = yield _table_question(design)
-    missing = tuple(map(_short, answer.counts[:-1].tolist()))
+    of_columns, *of_rows = _table_questions(design)
+    answer = yield of_columns
+    missing = tuple(map(_short, answer.counts.tolist()))
+    complete, rows = float(design.schema.dataset.rows), Rows(design.schema.dataset.rows, 0.0)
+    for question in of_rows:
+        told = yield question
+        complete = _short(float(told.counts[0]))
+        rows = counted_rows(design, complete, told.stddev)
     places: list[Place] = []
     spikes: list[int] = []
     rare: dict[int, Answer] = {}
@@ -292,14 +333,25 @@ def surveying(design: Design, rows: int) -> Asking:
     for number, told in rare.items():
         again = yield replace(_levels_question(number, everything[number]), sharper=sharper)
         places[number] = _place_of_levels(everything[number], [told, again], rows, _FEW_OF_LEVELS)
-    problems = _problems(design, everything, places, missing, answer.stddev, rows)
-    return Survey(everything, tuple(places), missing, _short(float(answer.counts[-1])), _short(answer.stddev), problems)
+    problems = _problems(design, everything, places, missing, answer.stddev, complete, rows)
+    return Survey(everything, tuple(places), missing, complete, _short(answer.stddev), problems, rows.number)
 
 
-def _table_question(design: Design) -> Question:
-    """Of a row replaced, the cell of every column may be missing before or after, and so the row."""
+def counted_rows(design: Design, complete: float, stddev: float) -> Rows:
+    """How many rows count, by their noisy number: all of them, where that may be."""
+    rows = design.schema.dataset.rows
+    if design.every_row_counts or complete > rows - _CLEAR * stddev:
+        return Rows(rows, 0.0 if design.every_row_counts else stddev)
+    return Rows(max(complete, _CLEAR * stddev, 1.0), stddev)
+
+
+def _table_questions(design: Design) -> list[Question]:
+    """Of a row replaced, the cell of every column may be missing before or after; and whether the row counts."""
     columns = len(design.table_columns)
-    return Question(None, tuple((n, n) for n in range(columns + 1)), columns + 1)
+    found = [Question(None, tuple((n, n) for n in range(columns)), columns)]
+    if not design.every_row_counts:
+        found.append(Question(None, ((columns, columns),), 1, SHARPER_COUNTED))
+    return found
 
 
 def _levels_question(number: int, subject: Subject) -> Question:
@@ -335,19 +387,23 @@ def _units_of_a_number(is_outcome: bool) -> float:
     return _SHARPER_NUMBER**2 if is_outcome else 1.0
 
 
-def _place_of_levels(subject: Subject, answers: list[Answer], rows: int, few: float) -> Place:
-    """Shares of levels, from counts that were asked once or twice, by precision."""
+def _place_of_levels(subject: Subject, answers: list[Answer], rows: Rows, few: float) -> Place:
+    """Shares of levels, from counts that were asked once or twice, by precision; of two levels one is counted, and the
+    other is what is left of the rows.
+    """
     precision = sum(answer.stddev**-2 for answer in answers)
-    shares = np.asarray(sum(answer.counts / answer.stddev**2 for answer in answers)) / precision / rows
+    shares = np.asarray(sum(answer.counts / answer.stddev**2 for answer in answers)) / precision / rows.number
+    variance = 1 / precision
     if subject.cells == 2:
+        variance += (min(max(float(shares[0]), 0.0), 1.0) * rows.stddev) ** 2
         shares = np.array([1 - shares[0], shares[0]])
-    stddev = precision**-0.5 / rows
+    stddev = math.sqrt(variance) / rows.number
     rest = float(1 - shares.max())
     varies = _may_hold(rest, stddev, few)
     return Place(0.0, 1.0, tuple(map(_short, shares.tolist())), _short(stddev), varies)
 
 
-def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Question, Answer, tuple[Place, bool]]:
+def _place_of_numbers(number: int, subject: Subject, rows: Rows) -> Generator[Question, Answer, tuple[Place, bool]]:
     """Centre and scale: of a normal column by Bayes' rule over a grid of both, then the scale with its tails.
 
     Also whether one value holds nearly all rows, so that nothing was seen of the others yet.
@@ -362,7 +418,7 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
         for _ in range(_MAGNITUDES):
             middle = (least + most) // 2
             told = yield replace(_within(number, cuts, 0.0, 2.0**middle), sharper=sharper)
-            if told.counts[0] < _MAGNITUDE_SHARE * rows:
+            if told.counts[0] < _MAGNITUDE_SHARE * rows.number:
                 least = middle
             else:
                 most = middle
@@ -372,16 +428,16 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
     for _ in range(_SEARCHES):
         cut = int(np.clip(np.searchsorted(cuts, search.next_threshold()), 0, len(cuts) - 1))
         told = yield Question(number, ((0, cut),), 1, sharper)
-        stddev = told.stddev / rows
-        search.learn(float(cuts[cut]), float(told.counts[0]) / rows, stddev)
+        stddev = told.stddev / rows.number
+        search.learn(float(cuts[cut]), float(told.counts[0]) / rows.number, stddev)
     centre, scale = search.found()
     beyond: list[float] = []
     at = int(np.clip(np.searchsorted(cuts, centre), 1, len(cuts) - 1))
     finest = max(search.finest, float(cuts[at] - cuts[at - 1]))
     narrow = scale < _NARROW * finest
     for rung in _RUNGS:
-        told = yield replace(_within(number, cuts, centre, rung * scale), sharper=sharper)
-        beyond.append(1 - float(told.counts[0]) / rows)
+        told = yield replace(_beyond(number, cuts, centre, rung * scale), sharper=sharper)
+        beyond.append(float(told.counts[0]) / rows.number)
         if narrow and beyond[0] < _SPIKE + _CLEAR * stddev:
             break
     alone = len(beyond) < len(_RUNGS) or beyond[-1] > _VERY_CLEAR * stddev
@@ -391,7 +447,7 @@ def _place_of_numbers(number: int, subject: Subject, rows: int) -> Generator[Que
 
 
 def _place_of_others(
-    number: int, subject: Subject, place: Place, rows: int, sharper: float
+    number: int, subject: Subject, place: Place, rows: Rows, sharper: float
 ) -> Generator[Question, Answer, Place]:
     """The scale of a column where one value may hold nearly all: how many others there are, and how far."""
     assert isinstance(subject.source, Expression)
@@ -399,8 +455,8 @@ def _place_of_others(
     others = Others(place.scale, width)
     distance, near, stddev = place.scale, [], 1.0
     for position in range(_TAIL_QUESTIONS):
-        told = yield replace(_within(number, cuts, place.centre, distance), sharper=sharper)
-        stddev, beyond = told.stddev / rows, 1 - float(told.counts[0]) / rows
+        told = yield replace(_beyond(number, cuts, place.centre, distance), sharper=sharper)
+        stddev, beyond = told.stddev / rows.number, float(told.counts[0]) / rows.number
         others.learn(distance, beyond, stddev)
         if position < _ASKED_AGAIN:  # much hangs on whether there are any
             near.append(beyond)
@@ -419,6 +475,12 @@ def _within(number: int, cuts: Floats, centre: float, distance: float) -> Questi
     first = int(np.searchsorted(cuts, centre - distance, side="left")) - 1
     last = int(np.searchsorted(cuts, centre + distance, side="left")) + 1
     return Question(number, ((max(first, 0), min(last, len(cuts))),), 1)
+
+
+def _beyond(number: int, cuts: Floats, centre: float, distance: float) -> Question:
+    """How many rows do not lie within a distance of a centre: what few rows are is asked, not what is left of them."""
+    ((first, last),) = _within(number, cuts, centre, distance).ranges
+    return Question(number, ((last + 1, first - 1),), 1)
 
 
 def _scale_with_tails(scale: float, beyond: list[float], stddev: float) -> float:
@@ -444,16 +506,16 @@ def _count_rungs(subject: Subject) -> tuple[int, ...]:
     return (0, *(2**power for power in range(math.ceil(math.log2(upper)))))
 
 
-def _place_of_counts(number: int, subject: Subject, rows: int) -> Generator[Question, Answer, Place]:
+def _place_of_counts(number: int, subject: Subject, rows: Rows) -> Generator[Question, Answer, Place]:
     """The mean count, as the sum of P(y > c): its logarithm is where a look at no effects stands."""
     cuts = subject.thresholds
     beyond, stddev = [], 1.0
     rungs = _count_rungs(subject)
     for rung in rungs:
         cut = int(np.searchsorted(cuts, rung))
-        told = yield Question(number, ((0, cut),), 1)
-        stddev = told.stddev / rows
-        beyond.append(1 - float(told.counts[0]) / rows)
+        told = yield Question(number, ((cut + 1, len(cuts)),), 1)
+        stddev = told.stddev / rows.number
+        beyond.append(float(told.counts[0]) / rows.number)
     mean, before = 0.0, 1.0
     for position, rung in enumerate(rungs):
         share = beyond[position] if beyond[position] > _CLEAR * stddev else 0.0
@@ -474,13 +536,19 @@ def _problems(
     places: list[Place],
     missing: tuple[float, ...],
     stddev: float,
-    rows: int,
+    complete: float,
+    rows: Rows,
 ) -> tuple[str, ...]:
-    """Columns that cannot be used, each as one line."""
-    found = []
+    """Columns that cannot be used, each as one line; and that nearly no row counts, for whatever reason."""
+    found, every = [], design.schema.dataset.rows
     for column, count in zip(design.table_columns, missing, strict=True):
-        if not _may_hold(1 - count / rows, stddev / rows, _UNREADABLE, _QUITE_CLEAR):
+        if not _may_hold(1 - count / every, stddev / every, _UNREADABLE, _QUITE_CLEAR):
             found.append(f"{column.name}: nearly no cell holds a value that the schema can read")
+    if found:
+        return tuple(found)
+    if not design.every_row_counts and not _may_hold(complete / every, rows.stddev / every, _FEW_COUNT, _QUITE_CLEAR):
+        reason = "" if design.where is None else f", or is outside of {design.where.text}"
+        return (f"the table: nearly every row lacks a value{reason}",)
     found += [
         f"{subject.name}: nearly all rows have one value"
         for subject, place in zip(everything, places, strict=True)

@@ -23,7 +23,10 @@ def chips(summary: Summary) -> str:
     """The facts under the title."""
     fit = summary.fit
     first = fit.releases[0]
-    chips = [("rows", f"{summary.rows:,}"), ("one row is", first.design.schema.dataset.unit)]
+    chips = [("rows", f"{summary.rows:,}")]
+    if any(not release.design.every_row_counts for release in fit.releases):
+        chips.append(("that count", f"about {summary.counted:,.0f}"))
+    chips.append(("one row is", first.design.schema.dataset.unit))
     if len(fit.releases) > 1:
         chips.append(("releases", str(len(fit.releases))))
     for release in fit.releases:
@@ -106,7 +109,7 @@ def people(fit: Fit) -> str:
 
 
 def _survey_table(record: SurveyRecord) -> str:
-    survey, dataset = record.survey, record.design.schema.dataset
+    dataset = record.design.schema.dataset
     rows = dataset.rows
     lines: list[str] = []
     named: set[str] = set()
@@ -124,11 +127,11 @@ def _survey_table(record: SurveyRecord) -> str:
         body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         lines.append(f'<tr><th scope="row">{escape(name)}</th>{body}</tr>')
     head = "".join(f'<th scope="col">{text}</th>' for text in ("", "rows", "centre", "scale", "missing"))
-    complete = _share(survey.complete / rows, survey.stddev / rows)
-    caption = (
-        f"{dataset.name}, {rows:,} rows, each {dataset.unit}. Every column has"
-        f" a value in {complete} of them. ± is for 95 %."
-    )
+    counted = ""
+    if not record.design.every_row_counts:
+        number, stddev = record.counted(record.design)
+        counted = f" About {_share(number / rows, stddev / rows)} of them count, and shares are of these."
+    caption = f"{dataset.name}, {rows:,} rows, each {dataset.unit}.{counted} ± is for 95 %."
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Who is in the table"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"

@@ -114,6 +114,11 @@ class Summary:
         """Rows of all tables: releases of one dataset describe the same rows."""
         return sum({release.dataset_id: release.num_rows for release in self.fit.releases}.values())
 
+    @property
+    def counted(self) -> float:
+        """Rows of all tables that count, as far as it is known."""
+        return sum({release.dataset_id: release.counted.number for release in self.fit.releases}.values())
+
 
 def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = None) -> Summary:
     """All numbers of a report."""

@@ -236,8 +236,9 @@ def _tables(fit: Fit) -> str:
     for release in fit.releases:
         dataset = release.design.schema.dataset
         kind = "differentially private " if release.private else ""
+        counted = "" if release.design.every_row_counts else f", of which about {release.counted.number:,.0f} count"
         parts.append(
-            f"a {kind}release by {means(release)} of “{dataset.name}” (N = {dataset.rows:,}; one row is"
+            f"a {kind}release by {means(release)} of “{dataset.name}” (N = {dataset.rows:,}{counted}; one row is"
             f" {dataset.unit}), {privacy_words(release)}"
         )
     return listed(parts)
