@@ -217,9 +217,7 @@ class Design:
         return matrix, shift
 
 
-def build_design(
-    formula: object, schema: Schema, family: object, link: object = None, where: object = None
-) -> Design:
+def build_design(formula: object, schema: Schema, family: object, link: object = None, where: object = None) -> Design:
     """Parse a formula against a schema. Raises InputError for every mistake; reads no rows.
 
     ``where`` is the text of a condition, or one that is parsed already.

@@ -125,7 +125,7 @@ class Column:
 
     def to_dict(self) -> dict[str, Any]:
         """The TOML shape of this column."""
-        more = {} if self.fill is None else {"fill": self.fill}
+        more: dict[str, Any] = {} if self.fill is None else {"fill": self.fill}
         more |= {} if self.label is None else {"label": self.label}
         if self.missing_is_level:
             more = {"missing": "level"} | {key: value for key, value in more.items() if key != "fill"}
