@@ -46,8 +46,8 @@ def test_neighbouring_tables_cannot_be_told_apart(
 
 
 def test_the_generator_reaches_the_bound(tmp_path: Path) -> None:
-    """The audit is not idle: among a few cases there are rows that use (nearly) all of the sensitivity. Seed 8."""
-    chance = random.Random(8)
+    """The audit is not idle: among a few cases there are rows that use (nearly) all of the sensitivity. Seed 2."""
+    chance = random.Random(2)
     worst: dict[str, Fraction] = {}
     for number in range(9):
         for name, share in audit(draw_case(chance, FAMILIES[number % 3], tables=3), tmp_path)[1].items():
