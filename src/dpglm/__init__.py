@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from dpglm.custodian.build import release
     from dpglm.custodian.check import check
     from dpglm.custodian.ledger import Ledger
+    from dpglm.custodian.person_periods import person_periods
     from dpglm.errors import BudgetError, DpglmError, FileError, InputError, SurveyError
     from dpglm.paper.prior_predictive import prior_predictive
+    from dpglm.periods import person_period_schema
     from dpglm.release_file import load_release
     from dpglm.releases import Release
     from dpglm.report.html import report
@@ -46,6 +48,8 @@ _HOME = {
     "fit_many": "dpglm.analyst.fit",
     "load_fit": "dpglm.analyst.fit_file",
     "plan": "dpglm.custodian.plan",
+    "person_period_schema": "dpglm.periods",
+    "person_periods": "dpglm.custodian.person_periods",
     "prior_predictive": "dpglm.paper.prior_predictive",
     "release": "dpglm.custodian.build",
     "check": "dpglm.custodian.check",
@@ -85,6 +89,8 @@ __all__ = [
     "fit_many",
     "load_fit",
     "load_release",
+    "person_period_schema",
+    "person_periods",
     "plan",
     "plot_effect",
     "plot_forest",
