@@ -164,7 +164,7 @@ def test_counts_of_one_question_are_averaged_by_precision() -> None:
     question = next(asking)
     sharp: list[float] = []
     while said is None:
-        values = [0.0] * len(question.ranges)
+        values = [2_000.0 if question.subject is None and len(question.ranges) == 1 else 0.0] * len(question.ranges)
         if question.subject == 2:
             values = [1_100.0, 850.0, 50.0] if not sharp else [1_110.0, 790.0, 100.0]
             sharp.append(question.sharper)

@@ -232,3 +232,32 @@ def test_without_noise_shares_are_exact() -> None:
     assert survey.missing == (0.0, 0.0)
     assert survey.complete == ROWS
     assert survey.problems == ()
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.07])
+@pytest.mark.parametrize("shape", ["index", "year", "small"])
+def test_where_no_bounds_are_declared_the_scale_is_that_of_the_rows(shape: str, noise: float) -> None:
+    """Within a factor of 2.2, twenty times of twenty, also where a plain count is off by 7 % of the rows: of columns
+    far from zero whose spread is a few steps of the thresholds, and of one near zero.
+    """
+    rng = np.random.default_rng(1)
+    drawn = {"index": rng.normal(26, 4.5, ROWS), "year": rng.integers(1995, 2021, ROWS) + 0.0}
+    values = drawn.get(shape, rng.normal(0.003, 0.001, ROWS))
+    columns = {"x": {"type": "numeric"}, "sick": {**COLUMNS["sick"]}}
+    design = design_of("logistic", columns=columns, formula="sick ~ x")
+    (subject,) = (each for each in subjects(design) if each.name == "x")
+    cells = np.bincount(np.searchsorted(subject.thresholds, values), minlength=subject.cells)
+
+    def answer(question: Question) -> tuple[int, ...]:
+        if question.subject != subjects(design).index(subject):
+            count = np.full(len(question.ranges), ROWS / 2 if question.subject is not None else ROWS)
+        else:
+            ((first, last),) = question.ranges
+            inside = cells[first : last + 1].sum() if first <= last else ROWS - cells[last + 1 : first].sum()
+            count = np.array([float(inside)])
+        noisy = count + rng.normal(0, noise * ROWS / question.sharper, len(count))
+        return tuple(int(each * 2**COUNT_BITS) for each in noisy)
+
+    scales = [asked(design, answer, noise * ROWS)[1].place_of(subject.source).scale for _ in range(20)]
+    assert min(scales) / values.std() > 1 / 2.2
+    assert max(scales) / values.std() < 2.2

@@ -69,15 +69,15 @@ class Others:
 class NormalColumn:
     """Hypotheses (centre, scale) of a normal column, with their log likelihood."""
 
-    def __init__(self, lower: float, upper: float) -> None:
+    def __init__(self, lower: float, upper: float, halvings: int = _HALVINGS) -> None:
         width = upper - lower
         centres, scales, weights = [], [], []
-        for halving in range(1, _HALVINGS + 1):
+        for halving in range(1, halvings + 1):
             number = 2**halving
             centres.append(lower + width * (np.arange(number) + 0.5) / number)
             scales.append(np.full(number, width / number))
             weights.append(np.full(number, -halving * math.log(2)))
-        self.finest = width / 2**_HALVINGS
+        self.finest = width / 2**halvings
         self.centres, self.scales, self.log = map(np.concatenate, (centres, scales, weights))
 
     def next_threshold(self) -> float:

@@ -37,13 +37,15 @@ COUNT_BITS = 20  # counts are released in steps of 2^-20 rows: so finely the sam
 # Thresholds: even ones over a column's range, and some in every octave for ranges that are very wide.
 _EVEN, _IN_OCTAVE, _OCTAVES = 2**13, 64, range(-30, 60)
 _VERY_WIDE = 1e4  # range of a column beyond which its order of magnitude is asked first
-_MAGNITUDES, _MAGNITUDE_SHARE, _MARGIN = 7, 0.5, 16.0  # questions; rank that they look for; room beyond what they find
+# There octaves of people's usual numbers are cut more finely, so that years are told apart.
+_FINE_IN_OCTAVE, _FINE_OCTAVES, _FINER_HALVINGS = 2**10, range(-4, 24), 15
+_MAGNITUDES, _MAGNITUDE_SHARE, _MARGIN = 7, 0.5, 4.0  # questions; rank that they look for; room beyond what they find
 _SEARCHES = 12  # questions for centre and scale
 _RUNGS = (1.25, 2.0, 3.0, 5.0, 8.0, 32.0, 128.0, 1024.0)  # distances from the centre, in scales
 _FAR = 8.0  # from there on a rung must be seen more clearly: its weight is its distance squared
 _CLEAR, _QUITE_CLEAR, _VERY_CLEAR = 2.0, 3.0, 3.5  # standard deviations
 # Where one value seems to hold nearly all rows: a scale near the finest that is searched, and few rows off the centre.
-_NARROW, _ONE_VALUE, _SPIKE = 16.0, 2.0, 0.5
+_NARROW, _ONE_VALUE, _SPIKE = 4.0, 2.0, 0.5
 # Of such columns more is asked, with less noise: units set aside for all of them, and questions to each.
 _RESERVE, _TAIL_QUESTIONS, _ASKED_AGAIN = 120.0, 9, 2
 _RARE, _WORTHWHILE = 6.0, 1.5  # of a level that is counted again: standard deviations; how much more sharply
@@ -258,12 +260,18 @@ def survey_rows(record: SurveyRecord) -> list[dict[str, Any]]:
 def thresholds(lower: float, upper: float) -> Floats:
     """Where a numeric column may be cut."""
     even = lower + (upper - lower) * (np.arange(1, _EVEN) / _EVEN)
-    octaves = 2.0 ** np.array(_OCTAVES)
-    fine = (octaves[:, None] * (1 + np.arange(_IN_OCTAVE) / _IN_OCTAVE)).ravel()
+    fine = _in_octaves(_OCTAVES, _IN_OCTAVE)
+    if upper - lower > _VERY_WIDE:
+        fine = np.concatenate([fine, _in_octaves(_FINE_OCTAVES, _FINE_IN_OCTAVE)])
     every = np.concatenate([even, fine, -fine, [lower, 0.0]])
     inside = np.unique(every[(every >= lower) & (every < upper)])
     inside.setflags(write=False)
     return np.asarray(inside)
+
+
+def _in_octaves(octaves: range, number: int) -> Floats:
+    """So many even cuts of every octave."""
+    return np.asarray((2.0 ** np.array(octaves)[:, None] * (1 + np.arange(number) / number)).ravel())
 
 
 def subjects(design: Design) -> tuple[Subject, ...]:
@@ -424,7 +432,9 @@ def _place_of_numbers(number: int, subject: Subject, rows: Rows) -> Generator[Qu
                 most = middle
         reach = _MARGIN * max(2.0**most, lower, -upper)  # so that it holds some of the declared range
         lower, upper = max(lower, -reach), min(upper, reach)
-    search = NormalColumn(lower, upper)
+        search = NormalColumn(lower, upper, _FINER_HALVINGS)
+    else:
+        search = NormalColumn(lower, upper)
     for _ in range(_SEARCHES):
         cut = int(np.clip(np.searchsorted(cuts, search.next_threshold()), 0, len(cuts) - 1))
         told = yield Question(number, ((0, cut),), 1, sharper)
@@ -486,8 +496,11 @@ def _beyond(number: int, cuts: Floats, centre: float, distance: float) -> Questi
 def _scale_with_tails(scale: float, beyond: list[float], stddev: float) -> float:
     """Root mean square distance from the centre: the integral of P(beyond d) over d^2.
 
-    The logarithm of the share is linear in d^2 between rungs, as nearly of a normal column.
+    The logarithm of the share is linear in d^2 between rungs, as nearly of a normal column. Where noise drowns even the
+    first rung, the scale that was searched for stays.
     """
+    if beyond[0] <= _CLEAR * stddev:
+        return scale
     total, before, last = 0.0, 1.0, 0.0
     for rung, share in zip(_RUNGS, beyond, strict=True):
         clear = (_VERY_CLEAR if rung >= _FAR else _CLEAR) * stddev
