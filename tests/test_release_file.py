@@ -551,7 +551,6 @@ SCHEMA_BREAKS: list[tuple[str, Any]] = [
     ("publication_time", "yesterday"),
     ("dataset/rows", 0),
     ("dataset/rows", "60"),
-    ("dataset/rows_are_public", False),
     ("grid/exponent", 99),
     ("grid/exponent", 14.5),
     ("stages", {}),

@@ -81,11 +81,12 @@ def exact_sums(
 
     Every part of ``of_batch`` can be pickled, so that it can travel to where the rows are.
     """
-    total = _of_no_rows(source, of_batch)
+    total: S | None = None
     for part in _without_content(source, of_batch):
-        total = total + part
+        total = part if total is None else total + part
         if counter is not None:
             counter.add(part.num_rows)
+    assert total is not None  # the first part is that of no rows
     check_rows(total.num_rows, design)
     if counter is not None:
         counter.end_of_pass()
@@ -115,6 +116,7 @@ def check_rows(found: int | None, design: Design) -> None:
 def _without_content(source: Source, of_batch: Callable[[Any], S]) -> Iterator[S]:
     """No row can lead to an error here by design; if one ever does, its content must not be in the message."""
     try:
+        yield _of_no_rows(source, of_batch)
         yield from source.sums(of_batch) if isinstance(source, SparkSource) else _by_threads(of_batch, source.batches())
     except DpglmError:
         raise
