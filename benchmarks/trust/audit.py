@@ -90,13 +90,13 @@ def parts_of(release: Release) -> list[Part]:
         name = f"look {place}" if release.method == "looks" else "moments"
         found += [Part(name, (stage, block), block.integers, block.grid_stddevs) for block in stage.blocks]
         if place == 2 and release.profile is not None:
-            found += _histograms(release.profile)
+            found += _histograms(release.profile, release.design.schema.dataset.number is not None)
     return found
 
 
-def _histograms(profile: Profile) -> list[Part]:
-    """A replaced row leaves one cell of each for another: two counts, each by one."""
-    cost, stddev = 2 / Fraction(profile.stddev) ** 2, profile.stddev * 2.0**COUNT_BITS
+def _histograms(profile: Profile, replaced: bool) -> list[Part]:
+    """A replaced row leaves one cell of each for another: two counts, each by one; an added one changes one."""
+    cost, stddev = (2 if replaced else 1) / Fraction(profile.stddev) ** 2, profile.stddev * 2.0**COUNT_BITS
     return [
         Part("profile", (profile, number), counts, (stddev,) * len(counts), cost)
         for number, counts in enumerate(profile.counts)
@@ -117,7 +117,9 @@ def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
     chance = Random(case.seed)
     book = _empty_ledger(case, folder) if chance.random() < 0.5 else None
     # Lines of a CSV file that are no rows of their table are counted by its reader: another way through the code.
-    count_calls = chance.random() < 0.1 and not any(isinstance(row, bytes) for row in case.candidates)
+    # Tables of different sizes take different ways.
+    same_way = not case.added and not any(isinstance(row, bytes) for row in case.candidates)
+    count_calls = chance.random() < 0.1 and same_way
     earlier = _read(observe(case, case.candidates[-1], folder, None)) if case.again else None
     if count_calls:
         observe(case, case.candidates[0], folder, book, earlier=earlier)  # what is remembered, is remembered now
@@ -141,13 +143,14 @@ def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
     check_account(first, release, case)
     check_sums(case, seen, release, folder)
     worst: dict[str, Fraction] = {}
-    for one, other in combinations(seen, 2):
+    pairs = [(first, other) for other in seen[1:]] if case.added else list(combinations(seen, 2))
+    for one, other in pairs:
         for name, share in check_sensitivity(release, one, other).items():
             worst[name] = max(share, worst.get(name, share))
     if book is not None and chance.random() < 0.3:
         draws = sum(event[0] == "draw" for event in first.events)
         check_refund(case, folder, book, chance.randint(1, draws), release, outputs, earlier)
-    return len(seen) * (len(seen) - 1) // 2, worst
+    return len(pairs), worst
 
 
 def _read(seen: Observation) -> Release:
@@ -194,7 +197,8 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
     stated = release.privacy
     require("account", Fraction(stated.mu) ** 2 >= squared, "mu is smaller than its parts")
     require("account", stated.epsilon <= case.epsilon and stated.delta <= case.delta, "more than was asked for")
-    require("account", release.num_rows == len(case.rows) + 1, "another number of rows")
+    stated_rows = release.design.schema.dataset.number
+    require("account", stated_rows == (None if case.added else len(case.rows) + 1), "another number of rows")
     # delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     delta = math.exp(log_ndtr(mu / 2 - stated.epsilon / mu)) - math.exp(
         stated.epsilon + log_ndtr(-mu / 2 - stated.epsilon / mu)
@@ -207,7 +211,9 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
         most = most_units(case.design) / Fraction(release.survey_record.stddev) ** 2
         require("account", most <= squared_mu, "the survey could have cost more than it states")
     if release.profile is not None:
-        profiled = sum((part.squared_mu or 0 for part in _histograms(release.profile)), Fraction(0))
+        profiled = sum(
+            (part.squared_mu or 0 for part in _histograms(release.profile, stated_rows is not None)), Fraction(0)
+        )
         require("account", profiled <= Fraction(release.profile.mu) ** 2, "the profile cost more than it states")
     if not seen.entries:
         return
@@ -240,7 +246,8 @@ def check_sums(case: Case, seen: list[Observation], release: Release, folder: Pa
         with warnings.catch_warnings(action="ignore"):
             table = [features(row) for row in case.table_rows(candidate)]
         for number, noised in enumerate(one.noised):
-            expected = tuple(map(sum, zip(*(row[number] for row in table), strict=True)))
+            nothing = [0] * len(noised.sums)
+            expected = tuple(map(sum, zip(nothing, *(row[number] for row in table), strict=True)))
             require("sums", expected == noised.sums, f"part {number} is not the sum over rows")
 
 

@@ -17,13 +17,15 @@ import numpy as np
 
 from dpglm import conditions, formula
 from dpglm.blocks import BlockShape
-from dpglm.custodian import bounded_rows, by_looks, by_moments, look_plan, mechanism, passes, rows, sums
+from dpglm.custodian import bounded_rows, by_looks, by_moments, look_plan, mechanism, passes, rows, sums, survey_counts
 from dpglm.errors import InputError
+from dpglm.protection import Protection
 from trust.planting import Replacement, planted
 
 CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows.coded_response, mechanism.sensitivity
 STANDARD, MONOMIALS, COUNTS = bounded_rows.standard_rows, by_looks.monomial_stddevs, by_looks.table_counts
 RELEASE, GRID_STDDEVS, MU_OF = by_looks.Release, mechanism._grid_stddevs, mechanism.mu_of
+EXACT, ANSWERS = by_looks.exact_sums, survey_counts.TableCounts.answers
 COUNT, HOLDS, CLEAN_ROWS = passes.Counter.add, conditions.Condition.holds, rows.clean_rows
 
 
@@ -64,6 +66,41 @@ def _() -> list[Replacement]:
     return [*through, (formula, "np", open_to_nan), (rows, "np", open_to_nan)]
 
 
+@planted("a private number of rows that progress tells", where="added")
+def _() -> list[Replacement]:
+    def told(source: Any, design: Any, of_batch: Any, counter: Any = None) -> Any:
+        found = EXACT(source, design, of_batch, counter)
+        if counter is not None and counter.progress is not None:
+            counter.progress(found.num_rows, found.num_rows)
+        return found
+
+    return [(by_looks, "exact_sums", told)]
+
+
+@planted("a table without rows refused, their number private", where="added")
+def _() -> list[Replacement]:
+    def refused(found: Any, design: Any) -> None:
+        if found == 0:
+            raise InputError("table", found, "has no rows", "correct it")
+
+    return [(passes, "check_rows", refused)]
+
+
+@planted("looks at a row that is added, its square thought free", where="added")
+def _() -> list[Replacement]:
+    return [(Protection, "square_variance", property(lambda self: 2)), (
+        Protection, "squared_mu", lambda self, y, x: y + x)]  # fmt: skip
+
+
+@planted("what is private of a number of rows, rounded", where="added")
+def _() -> list[Replacement]:
+    def rounded(self: Any, question: Any) -> Any:
+        found = ANSWERS(self, question)
+        return tuple(-(-value // 3) * 3 for value in found) if question.subject is None else found
+
+    return [(survey_counts.TableCounts, "answers", rounded)]
+
+
 @planted("a condition that compares with the batch", where="looks")
 def _() -> list[Replacement]:
     def among(self: Any, values: Any, rows: int) -> Any:
@@ -89,7 +126,8 @@ def kept_rows(which: Callable[[Any], Any]) -> list[Replacement]:
         def some(batch: Any, *arguments: Any) -> Any:
             fixed = real(batch, *arguments)
             keep = which(fixed)
-            return replace(fixed, x=fixed.x[:, keep], y=fixed.y[keep])
+            counts = None if fixed.counts is None else fixed.counts[keep]
+            return replace(fixed, x=fixed.x[:, keep], y=fixed.y[keep], counts=counts)
 
         return some
 

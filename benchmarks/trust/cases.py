@@ -71,7 +71,7 @@ class Case:
     command_line: bool
     rows: tuple[Row, ...]
     position: int
-    candidates: tuple[Row, ...]
+    candidates: tuple[Row | None, ...]
     seed: int
     link: str | None = None
     where: str | None = None
@@ -80,8 +80,14 @@ class Case:
     def design(self) -> Design:
         return build_design(self.formula, Schema.from_dict(self.schema), self.family, self.link, self.where)
 
-    def table_rows(self, candidate: Row) -> list[Row]:
-        return [*self.rows[: self.position], candidate, *self.rows[self.position :]]
+    @property
+    def added(self) -> bool:
+        """Whether the first candidate is no row, and each of the others one that is added."""
+        return self.candidates[0] is None
+
+    def table_rows(self, candidate: Row | None) -> list[Row]:
+        put_in = [] if candidate is None else [candidate]
+        return [*self.rows[: self.position], *put_in, *self.rows[self.position :]]
 
 
 def draw_case(chance: Random, family: str, tables: int = 5) -> Case:
@@ -152,7 +158,15 @@ def _who_counts(case: Case) -> Case:
         middle = (column.lower + column.upper) / 2
         conditions = [f"`{name}` <= {middle!r}", f"not {middle!r} < `{name}`", f"`{name}` == `{name}`"]
     where = chance.choice([*conditions, None, None])
-    return replace(case, schema=schema, where=where)
+    case = replace(case, schema=schema, where=where)
+    return _added(case) if chance.random() < 0.5 else case
+
+
+def _added(case: Case) -> Case:
+    """The same release where a row is added or removed, and their number private."""
+    dataset = {key: value for key, value in case.schema["dataset"].items() if key != "rows"}
+    schema = {**case.schema, "dataset": dataset | {"neighbours": "added-or-removed"}}
+    return replace(case, schema=schema, candidates=(None, *case.candidates[1:]))
 
 
 def _outcome(chance: Random, family: str) -> dict[str, Any]:

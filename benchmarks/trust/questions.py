@@ -52,12 +52,13 @@ def most_units(design: Design) -> int:
     """What a survey may cost at most, in plain counts: the list of docs/looks_privacy.md, written out again."""
     columns = {column.name: column for column in design.table_columns}
     total, numeric = len(columns), 0
-    if design.where is not None or any(column.fill is None for column in columns.values()):
-        total += int(survey.SHARPER_COUNTED**2)  # the rows that count
+    added = design.schema.dataset.number is None
+    if added or design.where is not None or any(column.fill is None for column in columns.values()):
+        total += added + int(survey.SHARPER_COUNTED**2)  # all rows, and those that count
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
             sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS
-            total += int((1 if subject.cells == 2 else 2) * sharper**2)
+            total += int((1 if subject.cells == 2 or added else 2) * sharper**2)
             continue
         assert isinstance(subject.source, Expression)
         numeric += 1

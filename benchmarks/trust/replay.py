@@ -133,7 +133,7 @@ class _FixedClock:
 
 def observe(
     case: Case,
-    candidate: Row,
+    candidate: Row | None,
     folder: Path,
     book: Path | None,
     outputs: list[tuple[int, ...]] | None = None,

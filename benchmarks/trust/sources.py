@@ -47,7 +47,7 @@ def make_table(source: str, rows: Sequence[Any], columns: Sequence[Column], fold
     table = pa.table(arrays)
     if kind == "parquet":
         path = folder / "table.parquet"
-        pq.write_table(table, path, row_group_size=chance.randint(1, len(rows)))
+        pq.write_table(table, path, row_group_size=chance.randint(1, max(len(rows), 1)))
         return path
     table = pa.Table.from_batches(_cut(table, chance), schema=table.schema)
     return table.to_reader() if form == "stream" else table

@@ -239,7 +239,9 @@ def release(
         expect("survey", survey, "a release")
     earlier = None if survey is None else dpglm.load_release(survey)
     try:
-        with counting(f"reading {declared.dataset.rows:,} rows of {table}", quiet or as_json) as progress:
+        number = declared.dataset.number
+        rows = "the" if number is None else f"{number:,}"
+        with counting(f"reading {rows} rows of {table}", quiet or as_json) as progress:
             source: Any = table
             if engine == "spark":
                 from dpglm.custodian.spark import read_with_spark

@@ -164,13 +164,18 @@ class Design:
 
     @property
     def every_row_counts(self) -> bool:
-        """Whether no row can fail to count, so that how many do is as public as how many there are."""
+        """Whether no row can fail to count: how many do is then as public as how many there are."""
         return self.where is None and all(column.fill is not None for column in self.table_columns)
 
     @property
     def spread_unit(self) -> float:
         """What a residual variance in the coding is in the user's units."""
         return self.outcome.scale**2 if self.family.coding == "scaled" else 1.0
+
+    @property
+    def counted_is_public(self) -> bool:
+        """Whether the number of rows that count is."""
+        return self.every_row_counts and self.schema.dataset.number is not None
 
     def predictors(self, values: Mapping[str, npt.NDArray[np.float64]], num_rows: int) -> npt.NDArray[np.float64]:
         """The columns of x, (dimension, rows), inside the limit, from declared numbers and positions of levels."""

@@ -30,8 +30,9 @@ from dpglm.looks.profile import LOOKS_BEFORE, Profile, cells, squared_change
 from dpglm.looks.survey import SHARPER_COUNTED, Place, Question, Survey, SurveyRecord, counted_rows, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
+from dpglm.protection import ONE_ROW_REPLACED, Protection
 from dpglm.releases import Block, LedgerFact, Release, Stage
-from dpglm.schema import NEIGHBOURING_RELATION, Schema
+from dpglm.schema import Schema
 from dpglm.statement import CAVEATS
 
 SCHEMA_VERSION = 4  # what is read; releases that an older version could read are written as its
@@ -154,8 +155,8 @@ def _to_dict(release: Release) -> dict[str, Any]:
         "dataset": {
             "id": dataset.id,
             "name": dataset.name,
-            "rows": dataset.rows,
-            "rows_are_public": True,
+            **({} if dataset.number is None else {"rows": dataset.rows}),
+            "rows_are_public": dataset.number is not None,
         },
         "regression": {
             "formula": design.formula,
@@ -184,7 +185,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
         "privacy_loss": {
             "privacy_unit": dataset.unit,
             "privacy_unit_description": f"One row of the table is {dataset.unit}.",
-            "neighbouring_relation": NEIGHBOURING_RELATION,
+            "neighbouring_relation": dataset.protection.relation,
             "privacy_parameters": {
                 "epsilon": privacy.epsilon, "delta": privacy.delta, "mu": privacy.mu, "rho": privacy.rho,
             },
@@ -208,7 +209,9 @@ def _version(release: Release) -> int:
     """The oldest version that can read a release."""
     if release.survey_record is None:
         return 1
-    return 3 if release.survey_record.design.every_row_counts else 4
+    record_design = release.survey_record.design
+    is_plain = record_design.every_row_counts and record_design.schema.dataset.protection == ONE_ROW_REPLACED
+    return 3 if is_plain else 4
 
 
 def _where_dict(design: Design) -> dict[str, Any]:
@@ -288,6 +291,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
         ],
         "missing": list(survey.missing),
         "complete": survey.complete,
+        **({} if design.schema.dataset.number is not None else {"all": survey.total}),
         "missing_noise_stddev": survey.stddev,
         "problems": list(survey.problems),
     }
@@ -317,9 +321,13 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
             raise InputError("survey", each["subject"], "has a question without its answer", "ask again")
         asked.append((Question(each["subject"], ranges, each["squared_change"], float(each["sharper"])), integers))
     mu, stddev, complete = float(data["mu"]), float(data["noise_stddev"]), float(data["complete"])
+    number = design.schema.dataset.number
+    if (number is None) != ("all" in data):
+        raise InputError("survey", "all", "is stated where the number of rows is private", "ask again")
     survey = Survey(
         about, tuple(places), tuple(map(float, data["missing"])), complete, float(data["missing_noise_stddev"]),
         tuple(data["problems"]), counted_rows(design, complete, stddev / SHARPER_COUNTED).number,
+        float(data["all"] if number is None else number),
     )  # fmt: skip
     return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
@@ -343,7 +351,9 @@ def _factor_dict(factor: Factor) -> dict[str, Any]:
 
 def _from_dict(data: dict[str, Any]) -> Release:
     regression, loss = data["regression"], data["privacy_loss"]
-    dataset = {key: data["dataset"][key] for key in ("id", "name", "rows")} | {"unit": loss["privacy_unit"]}
+    protection = Protection.named(loss["neighbouring_relation"])
+    dataset = {key: data["dataset"][key] for key in ("id", "name", "rows") if key in data["dataset"]}
+    dataset |= {"unit": loss["privacy_unit"], "neighbours": protection.neighbours}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
     design = build_design(
         regression["formula"], schema, regression["family"], regression.get("link"), regression.get("where")
@@ -354,8 +364,9 @@ def _from_dict(data: dict[str, Any]) -> Release:
         raise InputError("link", regression["link"], "belongs to releases by looks", "ask again")
     if (record is None) != (data["schema_version"] == 1):
         raise InputError("survey", data["schema_version"], "belongs to releases by looks", "ask again")
-    if record is None and not design.every_row_counts:
-        raise InputError("regression", design.formula, "of moments, without a fill or with a condition", "ask again")
+    if record is None and not (design.every_row_counts and protection == ONE_ROW_REPLACED):
+        rule = "of moments, where rows may not count or are not replaced"
+        raise InputError("regression", design.formula, rule, "ask again")
     kinds = [stage["kind"] for stage in data["stages"]]
     if kinds != (["moments"] if record is None else ["look"] * len(kinds)):
         raise InputError("stages", kinds, "are not those of one method", "ask again")
@@ -408,7 +419,8 @@ def _check_numbers(release: Release) -> None:
                 raise InputError("noise_stddev", block.noise_stddev, "is not the noise on the grid", "ask again")
     if release.profile is not None:
         mu, stddev = release.profile.mu, release.profile.stddev
-        if not math.isclose(math.sqrt(squared_change(release.design.family)) / stddev, mu, rel_tol=1e-6):
+        change = squared_change(release.design.family, release.design.schema.dataset.protection)
+        if not math.isclose(math.sqrt(change) / stddev, mu, rel_tol=1e-6):
             raise InputError("profile", mu, "is not what its noise costs", "ask again")
     cost = compose(release.costs)  # a release by looks that stopped early cost less than it promises
     if not (cost <= privacy.mu * (1 + 1e-9) if looks else math.isclose(cost, privacy.mu, rel_tol=1e-9)):

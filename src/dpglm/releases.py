@@ -146,7 +146,12 @@ class Release:
 
     @property
     def num_rows(self) -> int:
-        return self.design.schema.dataset.rows
+        """The public number of rows; where it is private, the survey's noisy one."""
+        number, record = self.design.schema.dataset.number, self.survey_record
+        if number is None:
+            assert record is not None  # looks alone keep it private
+            return round(record.survey.total)
+        return number
 
     @property
     def response_range(self) -> tuple[float, float]:
@@ -172,8 +177,9 @@ class Release:
         return plain_statement(
             self.design.schema.dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private,
             len(self.stages) if self.method == "looks" else None,
-            counted=None if self.design.every_row_counts else self.counted,
+            counted=None if self.design.counted_is_public else self.counted,
             where=None if self.design.where is None else self.design.where.text,
+            noisy_rows=self.num_rows,
         )  # fmt: skip
 
     def to_json(self) -> str:

@@ -33,12 +33,13 @@ from typing import Any
 
 from dpglm.errors import FileError, InputError
 from dpglm.privacy import finite_number
+from dpglm.protection import NEIGHBOURS, ONE_ROW_REPLACED, REPLACED, Protection
 from dpglm.values import Level, level_value
 
-NEIGHBOURING_RELATION = "replace-one-row"
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
 
-_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit"}
+_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit", "neighbours"}
+_USUAL_ROWS = 10_000  # what a release is planned for where their number is private
 _COLUMN_KEYS = {
     "numeric": {"type", "lower", "upper", "fill", "label"},
     "count": {"type", "upper", "fill", "label"},
@@ -64,12 +65,33 @@ _MOST_COMPARED = 1_000
 
 @dataclass(frozen=True)
 class Dataset:
-    """The table as the public knows it. Releases with the same ``id`` describe the same rows."""
+    """The table as the public knows it. Releases with the same ``id`` describe the same rows.
+
+    ``rows`` is None where their number is private: where neighbouring tables differ by one that is added or removed.
+    """
 
     id: str
     name: str
-    rows: int
+    rows: int | None
     unit: str
+    protection: Protection = ONE_ROW_REPLACED
+
+    @property
+    def number(self) -> int | None:
+        """The public number of units of privacy, or None."""
+        return self.rows if self.protection.replaced else None
+
+    @property
+    def planned(self) -> int:
+        """What noise is divided for: the public number of units, or a usual one."""
+        return _USUAL_ROWS if self.number is None else self.number
+
+    def to_dict(self) -> dict[str, Any]:
+        """The TOML's shape."""
+        found: dict[str, Any] = {"name": self.name, "id": self.id, "unit": self.unit}
+        if not self.protection.replaced:
+            return found | {"neighbours": self.protection.neighbours}
+        return found | {"rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -190,9 +212,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The TOML's shape; ``Schema.from_dict`` takes it back."""
-        dataset = self.dataset
         return {
-            "dataset": {"name": dataset.name, "id": dataset.id, "rows": dataset.rows, "unit": dataset.unit},
+            "dataset": self.dataset.to_dict(),
             "columns": {name: column.to_dict() for name, column in self.columns.items()},
         }
 
@@ -223,6 +244,7 @@ def template(name: str, column_names: Sequence[str]) -> str:
 name = {_toml(name)}
 rows =            # the public number of rows
 unit = ""         # what one row is, for example "one patient"
+# neighbours = "added-or-removed"  # in place of rows, where their number is private
 """
     tables = [
         f"""
@@ -246,8 +268,17 @@ def _dataset(declared: object) -> Dataset:
     if "name" not in declared:
         raise InputError("dataset.name", None, "is missing", 'add name = "..." to [dataset]')
     name = _name("dataset.name", declared["name"])
+    neighbours = declared.get("neighbours", REPLACED)
+    if not isinstance(neighbours, str) or neighbours not in NEIGHBOURS:
+        rule = f"must be {' or '.join(map(repr, NEIGHBOURS))}"
+        raise InputError("dataset.neighbours", neighbours, rule, "leave it out for the first")
     rows = declared.get("rows")
-    if not isinstance(rows, numbers.Integral) or isinstance(rows, bool) or not 1 <= int(rows) <= _MOST_ROWS:
+    if neighbours != REPLACED and rows is not None:
+        rule = f"is private where neighbours = {neighbours!r}"
+        raise InputError("dataset.rows", rows, rule, "leave it out")
+    if neighbours == REPLACED and (
+        not isinstance(rows, numbers.Integral) or isinstance(rows, bool) or not 1 <= int(rows) <= _MOST_ROWS
+    ):
         raise InputError("dataset.rows", rows, "must be a whole number of rows", "declare the public number of rows")
     if declared.get("rows_per_unit", 1) != 1:
         raise InputError(
@@ -257,7 +288,8 @@ def _dataset(declared: object) -> Dataset:
             "reduce the table to one row a unit first",
         )
     unit = _name("dataset.unit", declared.get("unit", "one row"))
-    return Dataset(_name("dataset.id", declared.get("id", name)), name, int(rows), unit)
+    number = None if rows is None else int(rows)
+    return Dataset(_name("dataset.id", declared.get("id", name)), name, number, unit, Protection(neighbours))
 
 
 def _column(name: str, declared: object) -> Column:

@@ -8,9 +8,9 @@ from dpglm.looks.profile import LOOKS_BEFORE
 from dpglm.schema import Dataset
 
 CAVEATS = (
-    "The number of rows, the schema (bounds, levels, fill values), the formula and the condition are public and are not"
-    " protected. How many rows count is protected.",
-    "A person who has several rows in the table is protected less: the guarantee is for one replaced row.",
+    "The number of rows (unless a row may be added or removed), the schema (bounds, levels, fill values), the formula"
+    " and the condition are public and are not protected. How many rows count is protected.",
+    "A person who has several rows in the table is protected less: the guarantee is for one row.",
     "How long the release took and how much memory it used are not protected.",
     "The guarantee holds for this release; other releases of the same rows add up (see the ledger).",
     "The computer that made the release, and whoever could read the rows there, are trusted.",
@@ -22,8 +22,8 @@ def rows_that_count(rows: int, counted: tuple[float, float], where: str | None) 
     number, stddev = counted
     outside = "" if where is None else f"is outside of {where}, or "
     return (
-        f"About {number:,.0f} of its {rows:,} rows count (± {1.96 * stddev:,.0f} by noise): a row that {outside}lacks a"
-        " value which the regression needs does not."
+        f"About {min(number, rows):,.0f} of its {rows:,} rows count (± {1.96 * stddev:,.0f} by noise): a row that"
+        f" {outside}lacks a value which the regression needs does not."
     )
 
 
@@ -36,11 +36,13 @@ def plain_statement(
     looks: int | None = None,
     counted: tuple[float, float] | None = None,
     where: str | None = None,
+    noisy_rows: int | None = None,
 ) -> str:
     """A short paragraph for the custodian and for readers of the results.
 
     ``ledger`` is entry, spent, cap, cap's delta; ``looks`` the number of looks, None for moments;
-    ``counted`` how many rows count with the noise of that number, None where all do.
+    ``counted`` how many rows count with the noise of that number, None where all do; ``noisy_rows`` how many
+    there are, where that is private.
     """
     if not private:
         return (
@@ -49,15 +51,25 @@ def plain_statement(
         )
     times = math.exp(min(epsilon, 700.0))
     factor = f"{times:.3g}" if times < 1e4 else f"{times:.0e}"
+    num_rows = noisy_rows if dataset.number is None else dataset.number
+    assert num_rows is not None
+    about = f"{num_rows:,} rows" if dataset.number is not None else f"about {num_rows:,} rows, a noisy number,"
+    replaced = dataset.protection.replaced
+    change = "Replacing any one row by any other" if replaced else "Adding or leaving out any one row"
     text = (
-        f"This release describes {dataset.rows:,} rows of {dataset.name!r}; one row is {dataset.unit}."
-        " Replacing any one row by any other would have changed the chance of every possible release by a factor of"
+        f"This release describes {about} of {dataset.name!r}; one row is {dataset.unit}."
+        f" {change} would have changed the chance of every possible release by a factor of"
         f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
         f" (({epsilon:g}, {delta:g})-differential privacy)."
     )
+    if not replaced:
+        text += (
+            " How many rows there are is protected with the rows. This is a weaker promise than one for a replaced row:"
+            f" of two rows that replace each other it bounds the factor by e^{2 * epsilon:g} only."
+        )
     if counted is not None:
-        text += f" {rows_that_count(dataset.rows, counted, where)}"
-    if delta * dataset.rows > 1:
+        text += f" {rows_that_count(num_rows, counted, where)}"
+    if delta * num_rows > 1:
         text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
     if looks:
         reach = ", noisy counts of how far rows reach," if looks > LOOKS_BEFORE else ""

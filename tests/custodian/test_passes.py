@@ -203,7 +203,7 @@ def test_progress_depends_on_the_number_of_rows_alone(
 
 def test_progress_counts_all_passes() -> None:
     calls: list[tuple[int, int]] = []
-    counter = Counter(lambda done, total: calls.append((done, total)), 3 * 50_000)
+    counter = Counter(lambda done, total: calls.append((done, total)), 50_000, passes=3)
     for _ in range(3):
         counter.add(20_000)
         counter.add(30_000)

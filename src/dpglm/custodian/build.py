@@ -1,9 +1,10 @@
 """One call from a table to a release: Schema -> Design -> plan -> rows -> sums -> ledger -> noise -> Release.
 
-Guarantee: the returned release is (epsilon, delta)-differentially private for one replaced row, and its ledger
-entries were durable before the noise that they pay for was drawn. Order of events: everything that can be wrong without
-rows is checked; the rows are summed exactly, in memory; the charge is committed; noise is drawn and added. At the end
-the finished release is kept in the ledger. ``by_looks`` and ``by_moments`` are the two mechanisms.
+Guarantee: the returned release is (epsilon, delta)-differentially private for the schema's neighbouring relation (by
+default one replaced row), and its ledger entries were durable before the noise that they pay for was drawn. Order of
+events: everything that can be wrong without rows is checked; the rows are summed exactly, in memory; the charge is
+committed; noise is drawn and added. At the end the finished release is kept in the ledger. ``by_looks`` and
+``by_moments`` are the two mechanisms.
 """
 
 from __future__ import annotations
@@ -89,11 +90,12 @@ def release(
     formula
         ``"y ~ a + b + a:b"`` over columns declared in the schema.
     schema
-        Bounds, levels, fill values, the public number of rows. Nothing is inferred from the rows.
+        Bounds, levels, fill values, the public number of rows, or ``neighbours = "added-or-removed"``, so that their
+        number is private. Nothing is inferred from the rows.
     family
         "logistic", "poisson" or "linear" (or "binomial", "count", "gaussian").
     epsilon, delta
-        What this release may cost, for one replaced row.
+        What this release may cost, for one replaced row, or for what else the schema's ``neighbours`` declares.
     ledger
         Path of the dataset's ledger (``dpglm.Ledger.create``), or None, explicitly, to keep no account.
     method
@@ -115,7 +117,8 @@ def release(
     where
         A public condition on declared columns, ``"age >= 20 and smoker == 'never'"``: rows outside of it do not count.
     progress
-        Called with the rows done and the rows of all passes, at points that depend on the number of rows alone.
+        Called with the rows done and the rows of all passes, at points that depend on the number of rows alone; where
+        that is private, with passes done and all passes.
 
     Edge cases: cells that are missing, unreadable, not finite or of an unknown level become the declared fill; a row
     with such a cell in a needed column without a fill does not count, and how many count is told through noise. (With

@@ -54,10 +54,10 @@ def release_by_looks(
     account.check_affordable([*([plan.survey_mu] if known is None else []), *_parts(plan).values()])
     source = open_source()
     check_rows(source.num_rows, design)
-    # From here on rows are read; only their number, which is public, may lead to an error.
+    # From here on rows are read; only their number, where it is public, may lead to an error.
     source = source.repeatable()
     passes = len(plan.looks) + 1 + (known is None)
-    counter = Counter(progress, design.schema.dataset.rows * passes)
+    counter = Counter(progress, design.schema.dataset.number, passes)
     if known is None:
         counts = exact_sums(source, design, partial(table_counts, design=design), counter)
         record, alone = _surveyed(counts, design, plan, account, noise)

@@ -34,7 +34,7 @@ def release_by_moments(
     source = open_source()
     check_rows(source.num_rows, design)
     # From here on rows are read; only their number, which is public, may lead to an error.
-    counter = Counter(progress, design.schema.dataset.rows)
+    counter = Counter(progress, design.schema.dataset.number)
     sums = exact_sums(source, design, partial(moment_sums, design=design, mechanism=mechanism), counter)
     account.spend([mechanism.mu], privacy, ["moments"])
     with account.after_the_charge():

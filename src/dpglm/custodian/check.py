@@ -62,13 +62,13 @@ class Check:
     """What a release would do to the cells of a table. Not private, not to be published."""
 
     rows: int
-    declared_rows: int
+    declared_rows: int | None
     columns: tuple[ColumnCheck, ...]
     counted: int = 0  # rows that would count in a regression on all of these columns
 
     @property
     def ok(self) -> bool:
-        return self.rows == self.declared_rows and not any(column.changed for column in self.columns)
+        return self.declared_rows in (None, self.rows) and not any(column.changed for column in self.columns)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -95,7 +95,8 @@ class Check:
     def __str__(self) -> str:
         width = max([len(column.name) for column in self.columns] + [6])
         header = f"{'column':<{width}}  {'missing':>9}  {'unreadable':>10}  {'below':>9}  {'above':>9}"
-        lines = [WARNING, f"rows: {self.rows} (declared: {self.declared_rows})", header]
+        declared = "their number is private" if self.declared_rows is None else f"declared: {self.declared_rows}"
+        lines = [WARNING, f"rows: {self.rows} ({declared})", header]
         for column in self.columns:
             counts = f"{column.missing:>9}  {column.unreadable:>10}  {column.below:>9}  {column.above:>9}"
             lines.append(f"{column.name:<{width}}  {counts}")
@@ -137,7 +138,7 @@ def check(table: Any, schema: Schema) -> Check:
             usable = counter.add(batch.column(position))
             counts &= usable | (counter.column.fill is not None)
         counted += int(counts.sum())
-    return Check(rows, declared.dataset.rows, tuple(counter.result() for counter in counters), counted)
+    return Check(rows, declared.dataset.number, tuple(counter.result() for counter in counters), counted)
 
 
 def _warn_of_codes(table: Any, batch: Any, columns: tuple[Column, ...]) -> None:

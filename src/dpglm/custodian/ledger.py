@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpglm import privacy
 from dpglm.errors import BudgetError, FileError, InputError
-from dpglm.schema import NEIGHBOURING_RELATION, Dataset
+from dpglm.schema import Dataset
 
 if TYPE_CHECKING:
     from dpglm.releases import Release
@@ -160,7 +160,7 @@ class Ledger:
             {
                 "dataset_id": _text("dataset.id", dataset.id),
                 "unit": _text("dataset.unit", dataset.unit),
-                "neighbouring_relation": NEIGHBOURING_RELATION,
+                "neighbouring_relation": dataset.protection.relation,
                 "cap_epsilon": epsilon,
                 "cap_delta": delta,
                 # mu * mu is the very double that a release with this epsilon and delta costs.
@@ -207,7 +207,7 @@ class Ledger:
         for name, asked, own in (
             ("dataset.id", dataset.id, self.dataset_id),
             ("dataset.unit", dataset.unit, self.unit),
-            ("neighbouring relation", NEIGHBOURING_RELATION, self.neighbouring_relation),
+            ("neighbouring relation", dataset.protection.relation, self.neighbouring_relation),
         ):
             if asked != own:
                 raise BudgetError(name, asked, f"the ledger {str(self.path)!r} is for {own!r}", "use another ledger")

@@ -19,6 +19,7 @@ from dpglm.families import LARGEST_COUNT
 from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, compose, finite_number, mu_of
+from dpglm.protection import ONE_ROW_REPLACED
 
 _FINEST = 20  # bits of the grid, where nothing else limits them
 _COARSEST = 5
@@ -62,6 +63,10 @@ def calibrate(
 ) -> Mechanism:
     """Choose noise and grid so that the moments cost at most (epsilon, delta). Reads no rows."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
+    dataset = design.schema.dataset
+    if dataset.protection != ONE_ROW_REPLACED or dataset.rows is None:
+        rule = "belongs to method='looks': moments protect one replaced row"
+        raise InputError("neighbouring relation", dataset.protection.relation, rule, "declare rows, or use looks")
     if design.family.coding == "count" and design.response_range[1] > LARGEST_COUNT:
         rule = (
             f"is a count with an upper bound of {design.response_range[1]:,.0f}, moments take {LARGEST_COUNT:,} at most"
@@ -75,7 +80,7 @@ def calibrate(
     blocks = design.family.blocks(statistics)
     refuse_many_monomials(blocks, design.dimension)
     mu = mu_of(epsilon, delta)
-    rows, dimension, response = design.schema.dataset.rows, design.dimension, design.response_range
+    rows, dimension, response = dataset.rows, design.dimension, design.response_range
     ratios = allocate(allocation, design.family, blocks, dimension, rows, mu, bounded, response)
     # mu is inversely proportional to the noise: scale the ratios so that the certified bound is the target.
     at_ratios = math.sqrt(sensitivity(blocks, ratios, bounded, response).mu_squared)

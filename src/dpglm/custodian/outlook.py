@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpglm.families import family_named
+from dpglm.protection import REPLACED
 from dpglm.terminal import aligned
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Outlook:
     needed: tuple[Needed, ...] = ()
     surveyed: bool = False
     link: str | None = None
+    neighbours: str = REPLACED
+    if_replaced: tuple[float, ...] = ()  # inflation by case, where a row were replaced in place of added or removed
 
     def __str__(self) -> str:
         what, move = self._what, MOVES[self.method]
@@ -98,7 +101,7 @@ class Outlook:
         power = self._table(lambda case: f"{100 * case.power:.0f} %")
         return (
             f"{self.formula} ({self._model}, {self.coefficients} coefficients, delta = {self.delta:g})\n\n"
-            f"times as wide as without privacy:\n{inflation}\n\n"
+            f"times as wide as without privacy:\n{inflation}\n\n{self._of_the_other_promise()}"
             f"95 % interval of the effect of {move}, {what}:\n{half_width}\n\n"
             f"chance that it excludes zero where that effect is {self.effect:g}:\n{power}\n\n"
             f"{self._of_coefficients()}{self._of_needs()}{self._verdicts()}{self._footnote}"
@@ -123,6 +126,17 @@ class Outlook:
         if family.coding != "scaled":
             return family.effect
         return "standard deviations of the outcome" if self.method == "looks" else "a share of the outcome's range"
+
+    def _of_the_other_promise(self) -> str:
+        """How wide intervals would be for the stronger promise."""
+        if not self.if_replaced:
+            return ""
+        wider = dict(zip(self.cases, self.if_replaced, strict=True))
+        return (
+            "Promised is that a row which is added or removed does not show, nor how many there are. The stronger"
+            " promise, that a row which is replaced does not show (their number is public), would give:\n"
+            f"{self._table(lambda case: _short(wider[case]))}\n\n"
+        )
 
     def _of_coefficients(self) -> str:
         """A line a coefficient, of the middle number of rows and the epsilon nearest to one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from dpglm.families import Family, family_named
 from dpglm.formula import Design, build_design
 from dpglm.looks.survey import Survey, subjects
 from dpglm.privacy import finite_number
+from dpglm.protection import REPLACED
 from dpglm.releases import Release
 from dpglm.schema import Schema
 
@@ -107,14 +108,22 @@ def plan(
         strong, _spread(dispersion, strong, design.family, method),
     )  # fmt: skip
     planner = _Planner(design, delta, size, method, assumed, _surveyed(survey, design, method))
-    declared = schema.dataset.rows
-    wanted = [max(2, round(factor * declared)) for factor in _FACTORS] if rows is None else _sizes(rows)
+    declared = schema.dataset.number
+    if declared is None and rows is None:
+        relation = schema.dataset.protection.neighbours
+        raise InputError("rows", None, f"is private where neighbours are {relation}", "say for how many to plan")
+    wanted = [max(2, round(factor * (declared or 1))) for factor in _FACTORS] if rows is None else _sizes(rows)
     epsilons = _several("epsilon", epsilon)
     cases = tuple(planner.expected(number, each) for number in wanted for each in epsilons)
     needed = () if half_width is None else planner.needed(half_width, wanted, [float(each) for each in epsilons])
+    replaced = (
+        ()
+        if schema.dataset.protection.replaced
+        else tuple(planner.with_replaced_rows.expected(case.rows, case.epsilon).inflation for case in cases)
+    )
     return Outlook(
         formula, design.family.name, len(design.coefficient_names), float(delta), size, method, typical, cases, needed,
-        survey is not None, design.family.link,
+        survey is not None, design.family.link, schema.dataset.protection.neighbours, replaced,
     )  # fmt: skip
 
 
@@ -135,7 +144,7 @@ class _Planner:
         if self.method == "moments":
             inflation, stddev = _told_by_moments(design, epsilon, self.delta)
             return Expected(rows, float(epsilon), inflation, NORMAL * stddev, _power(self.effect, stddev))
-        survey = nominal_survey(design, self.assumed) if self.survey is None else self.survey
+        survey = nominal_survey(design, self.assumed) if self.survey is None else _of_size(self.survey, rows)
         stated = frozenset(self.assumed.spreads or ()) if self.survey is None else None
         told = told_by_looks(design, epsilon, self.delta, survey, self.assumed, stated)
         stddev = math.sqrt(sum(each.stddev**2 for each in told) / len(told))
@@ -144,6 +153,13 @@ class _Planner:
         return Expected(
             rows, float(epsilon), inflation, NORMAL * stddev, _power(self.effect, stddev), coefficients
         )  # fmt: skip
+
+    @property
+    def with_replaced_rows(self) -> _Planner:
+        """The same where a row is replaced, and their number public."""
+        schema = self.design.schema
+        dataset = replace(schema.dataset, protection=replace(schema.dataset.protection, neighbours=REPLACED))
+        return replace(self, design=replace(self.design, schema=replace(schema, dataset=dataset)))
 
     def _coefficient(self, told: Told) -> ExpectedCoefficient:
         lost, _ = _mismatches(self.effect, told)
@@ -173,6 +189,11 @@ class _Planner:
             )  # fmt: skip
             found.append(Needed(wanted, None if fewest is None else _rounded_up(fewest), epsilon, is_epsilon=False))
         return tuple(found)
+
+
+def _of_size(survey: Survey, rows: int) -> Survey:
+    """A survey as of this many rows."""
+    return replace(survey, rows=rows * min(survey.rows / survey.total, 1.0), total=float(rows))
 
 
 def _smallest(is_enough: Any, low: float, high: float) -> float | None:
@@ -303,7 +324,7 @@ def _stated(argument: str, given: object, names: list[str], method: str) -> Mapp
 def _told_by_moments(design: Design, epsilon: Any, delta: Any) -> tuple[float, float]:
     """Inflation, and the standard deviation of the effect of a column's whole range."""
     made = calibrate(design, epsilon, delta, None, "auto", "full")
-    rows = design.schema.dataset.rows
+    rows = design.schema.dataset.planned
     arguments = (design.family, made.blocks, design.dimension, rows, made.radius, design.response_range)
     plain = coefficient_stddevs([1e-6 * noise for noise in made.noise_stddevs], *arguments)
     noisy = coefficient_stddevs(made.noise_stddevs, *arguments)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from dpglm.blocks import LARGEST_DEGREE, LARGEST_Y_POWER, BlockShape
 from dpglm.looks.viewpoint import VECTOR_BITS
+from dpglm.protection import ONE_ROW_REPLACED, Protection
 
 _RELATIVE_GAP = 1e-11  # how far above the best row pair found the bound may end
 _ROUNDING = 1e-12  # covers floating-point rounding of coefficients that are sums of at most 100 positive terms
@@ -66,19 +67,21 @@ def sensitivity(
     return best
 
 
-def look_squared_mu(score_noise: float, information_noise: float, dimension: int) -> float:
+def look_squared_mu(
+    score_noise: float, information_noise: float, dimension: int, protection: Protection = ONE_ROW_REPLACED
+) -> float:
     """Certified mu^2 of a look, noise in units of the bounds, |s| <= 1 and |q| <= 1 (docs/looks_privacy.md).
 
-    The blocks are s, q q' and s s' of parallel vectors s and q; s s' has noise sqrt(2) times the score's. With
-    y = score_noise^-2 and x = information_noise^-2,
+    The blocks are s, q q' and s s'; s s' has noise sqrt(v) times the score's, v = ``protection.square_variance``. With
+    y = score_noise^-2 and x = information_noise^-2 mu^2 is ``protection.squared_mu(y, x)``: of one replaced row
 
-        mu^2 = max( 4 y + x,  3 y + 2 x + y^2 / (y + 2 x) ).
+        max( 4 y + x,  3 y + 2 x + y^2 / (y + 2 x) ).
 
     Opposite scores are the worst pair, and the square of the score is then free; the information adds x at most, or
     more where it is so precise that perpendicular rows are worse. Rounding moves a row's features by ``slack``.
     """
     y, x = score_noise**-2, information_noise**-2
-    exact = math.sqrt(max(4 * y + x, 3 * y + 2 * x + y * y / (y + 2 * x)))
+    exact = math.sqrt(protection.squared_mu(y, x))
     rounded = math.sqrt(dimension) * 2.0**-VECTOR_BITS  # of a unit vector, twice what rounding can do
     # s moves by that much, q q' and s s' by at most 2.1 times as much; each of two rows.
     slack = 2 * rounded * (math.sqrt(y) + 2.1 * math.sqrt(x) + 2.1 * math.sqrt(y / 2))

@@ -29,7 +29,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TableCounts:
-    """Rows by cell of each subject; missing cells by table column, and last the rows that count."""
+    """Rows by cell of each subject; missing cells by table column, then the rows that count, and all rows."""
 
     cells: tuple[Counts, ...]
     missing: Counts
@@ -81,5 +81,5 @@ def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
         else:
             cells = cleaned[subject.name].astype(np.int64)
         found.append(np.bincount(cells, minlength=subject.cells).astype(np.int64))
-    missing = np.append((~clean.has_value).sum(axis=1), clean.counts.sum()).astype(np.int64)
+    missing = np.append((~clean.has_value).sum(axis=1), [clean.counts.sum(), batch.num_rows]).astype(np.int64)
     return TableCounts(tuple(found), missing, batch.num_rows)

@@ -111,6 +111,7 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     return beginning(
         design.family, design.response_range, survey.rows, belief, centre, design.intercept,
         offset_slope(design), _rare(design, survey), _blurred(design, survey),
+        design.schema.dataset.protection.score_cost,
     )  # fmt: skip
 
 

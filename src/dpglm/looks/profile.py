@@ -3,7 +3,8 @@
 A row falls into one cell of a histogram of lengths (how long its longest score could be, in those of a typical row);
 into one cell of a histogram of far rows, by length and by the coefficient in whose direction it reaches farthest; and,
 where outcomes have no natural bounds, into one cell of a histogram of residuals (in their standard deviations).
-Released are noisy counts of the cells beyond the first rung; a replaced row moves two counts of each histogram by one.
+Released are noisy counts of the cells beyond the first rung; a replaced row moves two counts of each histogram by one,
+one that is added or removed moves one.
 What they say of the tails (``tails``) decides what the bounds of later looks take, and what that may cost (``error``).
 """
 
@@ -21,6 +22,7 @@ from dpglm.looks.reading import Knowledge
 from dpglm.looks.survey import COUNT_BITS
 from dpglm.looks.tails import Mixture, Tails, divided, measured
 from dpglm.looks.viewpoint import Viewpoint
+from dpglm.protection import Protection
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,9 +56,9 @@ def cells(family: Family, size: int) -> tuple[int, ...]:
     return (*counted, len(RESIDUALS)) if family.has_spread else counted
 
 
-def squared_change(family: Family) -> int:
-    """What a replaced row can do to all counts together: it leaves one cell of each histogram for another."""
-    return 2 * len(cells(family, 1))
+def squared_change(family: Family, protection: Protection) -> int:
+    """What one row can do to all counts together: replaced, it leaves one cell of each histogram for another."""
+    return protection.cells_changed * len(cells(family, 1))
 
 
 def directions(view: Viewpoint) -> Floats:

@@ -130,6 +130,7 @@ class Knowledge:
     looks: int = 0
     surprises: tuple[float, ...] = ()
     tails: Tails = field(default_factory=assumed_tails)
+    score_cost: float = 4.0  # of a look, in units of its score's precision: what is protected decides
     agreeing: bool = False  # looks that are expectations agree more than looks do: their misfit is not learnt
 
     @property
@@ -167,6 +168,7 @@ def beginning(
     offset_slope: float | None,
     rare: Rare,
     blurred: Floats,
+    score_cost: float,
 ) -> Knowledge:
     """Before any look: standardised predictors, as if independent, and the centre that the survey shows.
 
@@ -182,7 +184,7 @@ def beginning(
     return Knowledge(
         family, response_range, num_rows, belief, centre, belief.covariance,
         weight * np.diag(rare.information), rare.doubt, blurred, replace(population, rare=rare.values),
-        spread, weight, intercept, offset_slope,
+        spread, weight, intercept, offset_slope, score_cost=score_cost,
     )  # fmt: skip
 
 
@@ -381,7 +383,8 @@ def _doubted(known: Knowledge, precision: Floats, shift: Floats, mean: Floats, m
     rule, size = known.family.look_rule, len(mean)
     covariance = inverse(precision)
     at = covariance @ shift
-    widened = 1 + (rule.weak_look * size / (known.num_rows * mu**2)) ** 2
+    signal = known.num_rows * 4 * mu**2 / known.score_cost
+    widened = 1 + (rule.weak_look * size / signal) ** 2
     discrepancy = rule.discrepancy * root_mean_square(mean[known.intercept :])
     believed = inverse(covariance * widened + discrepancy**2 * np.eye(size))
     return believed, believed @ at

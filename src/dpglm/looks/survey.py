@@ -29,6 +29,7 @@ from dpglm.errors import InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design
 from dpglm.looks.hypotheses import NormalColumn, Others
+from dpglm.protection import Protection
 from dpglm.schema import Column
 
 Floats = npt.NDArray[np.float64]
@@ -88,8 +89,8 @@ class Question:
     """How many rows have a value in each of some ranges of cells (first to last) of a subject.
 
     Where the last cell is before the first, in all cells but those between them. ``subject`` None asks of the table:
-    cell j is how many cells of its j-th column hold no value, and the last how many rows count. ``squared_change`` is
-    what one replaced row can do to the answers; ``sharper`` divides the noise.
+    cell j is how many cells of its j-th column hold no value, the next how many rows count, and the last all rows.
+    ``squared_change`` is what one row, replaced or added, can do to the answers; ``sharper`` divides the noise.
     """
 
     subject: int | None
@@ -153,7 +154,8 @@ class Place:
 class Survey:
     """What is known of the columns: a place for each subject, missing cells by table column, rows that count.
 
-    ``complete`` is the noisy number of those, and ``rows`` what it is taken for: N where all may count.
+    ``complete`` is the noisy number of those, and ``rows`` what it is taken for: N where all may count. ``total`` is
+    the number of all rows: N, or a noisy number where that is private.
     """
 
     subjects: tuple[Subject, ...]
@@ -163,6 +165,7 @@ class Survey:
     stddev: float  # of a plain count of rows, of ``missing``
     problems: tuple[str, ...]
     rows: float
+    total: float
 
     def place_of(self, source: Expression | Column) -> Place:
         """Of a factor's source."""
@@ -191,7 +194,7 @@ class SurveyRecord:
 
     def counted(self, design: Design) -> Rows:
         """How many rows count for a regression, and the noise of that number: none where all do."""
-        stddev = 0.0 if design.every_row_counts else self.stddev / SHARPER_COUNTED
+        stddev = 0.0 if design.counted_is_public else self.stddev / SHARPER_COUNTED
         return Rows(self._rows_of(design), stddev)
 
     def survey_of(self, design: Design) -> Survey:
@@ -208,12 +211,12 @@ class SurveyRecord:
 
     def _rows_of(self, design: Design) -> float:
         """How many rows count there: with fewer columns more may, as if cells were missing independently."""
-        needed, rows = {column.name for column in design.table_columns}, float(design.schema.dataset.rows)
+        needed, rows = {column.name for column in design.table_columns}, self.survey.total
         found = self.survey.rows
         for column, missing in zip(self.design.table_columns, self.survey.missing, strict=True):
             if column.fill is None and column.name not in needed:
                 found /= 1 - min(max(missing / rows, 0.0), _MOST_MISSING)
-        return min(found, rows)
+        return min(found, max(rows, self.survey.rows))
 
 
 def replayed(record: SurveyRecord) -> Survey:
@@ -240,7 +243,7 @@ def survey_rows(record: SurveyRecord) -> list[dict[str, Any]]:
 
     A numeric column that stands in the formula only inside an expression is described by the expression.
     """
-    survey, rows = record.survey, record.design.schema.dataset.rows
+    survey, rows = record.survey, record.survey.total
     missing = dict(zip((c.name for c in record.design.table_columns), survey.missing, strict=True))
     found = []
     for subject, place in zip(survey.subjects, survey.places, strict=True):
@@ -286,8 +289,8 @@ def subjects(design: Design) -> tuple[Subject, ...]:
 
 def units_of(design: Design) -> float:
     """The most that a survey may ask, in plain counts."""
-    about = subjects(design)
-    asked = sum(_most_units(subject, n == 0) for n, subject in enumerate(about))
+    about, protection = subjects(design), design.schema.dataset.protection
+    asked = sum(_most_units(subject, n == 0, protection) for n, subject in enumerate(about))
     asked += sum(question.units for question in _table_questions(design))
     return asked + max(_RESERVE, float(_TAIL_QUESTIONS * sum(subject.is_numeric for subject in about)))
 
@@ -295,34 +298,38 @@ def units_of(design: Design) -> float:
 def most_answers(design: Design) -> list[tuple[float, int]]:
     """Units and coordinates of every question that a survey may ask: what the noise is certified for."""
     found = [(question.units, len(question.ranges)) for question in _table_questions(design)]
+    protection = design.schema.dataset.protection
     for number, subject in enumerate(subjects(design)):
         if subject.is_numeric:
             units = _units_of_a_number(number == 0)
-            found += [(units, 1)] * math.ceil(_most_units(subject, number == 0) / units)
+            found += [(units, 1)] * math.ceil(_most_units(subject, number == 0, protection) / units)
             found += [(max(_RESERVE / _TAIL_QUESTIONS, 1.0), 1)] * _TAIL_QUESTIONS  # all of the reserve, in any column
         else:
-            question = _levels_question(number, subject)
+            question = _levels_question(number, subject, protection)
             found += [(question.units, len(question.ranges)), (_RESERVE, len(question.ranges))]
     return found
 
 
 def surveying(design: Design) -> Asking:
     """Ask, and return what the answers say. The same answers give the same questions and the same survey."""
-    everything = subjects(design)
+    everything, protection = subjects(design), design.schema.dataset.protection
     of_columns, *of_rows = _table_questions(design)
     answer = yield of_columns
-    missing = tuple(map(_short, answer.counts.tolist()))
-    complete, rows = float(design.schema.dataset.rows), Rows(design.schema.dataset.rows, 0.0)
+    number = design.schema.dataset.number
+    missing = tuple(map(_short, answer.counts[: len(design.table_columns)].tolist()))
+    total = _short(max(float(answer.counts[-1]), 1.0)) if number is None else float(number)
+    complete, rows = total, Rows(total, 0.0)
     for question in of_rows:
         told = yield question
         complete = _short(float(told.counts[0]))
         rows = counted_rows(design, complete, told.stddev)
+    total = max(total, rows.number)
     places: list[Place] = []
     spikes: list[int] = []
     rare: dict[int, Answer] = {}
     for number, subject in enumerate(everything):
         if not subject.is_numeric:
-            question = _levels_question(number, subject)
+            question = _levels_question(number, subject, protection)
             told = yield question
             places.append(_place_of_levels(subject, [told], rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME))
             if number and min(places[-1].shares) < _RARE * places[-1].stddev:
@@ -333,57 +340,62 @@ def surveying(design: Design) -> Asking:
             place, alone = yield from _place_of_numbers(number, subject, rows)
             places.append(place)
             spikes += [number] * alone
-    sharper = _sharper(len(spikes), [everything[number] for number in rare])
+    sharper = _sharper(len(spikes), [everything[number] for number in rare], protection)
     if sharper < _WORTHWHILE * _SHARPER_LEVELS:
-        rare, sharper = {}, _sharper(len(spikes), [])
+        rare, sharper = {}, _sharper(len(spikes), [], protection)
     for number in spikes:
         places[number] = yield from _place_of_others(number, everything[number], places[number], rows, sharper)
     for number, told in rare.items():
-        again = yield replace(_levels_question(number, everything[number]), sharper=sharper)
+        again = yield replace(_levels_question(number, everything[number], protection), sharper=sharper)
         places[number] = _place_of_levels(everything[number], [told, again], rows, _FEW_OF_LEVELS)
-    problems = _problems(design, everything, places, missing, answer.stddev, complete, rows)
-    return Survey(everything, tuple(places), missing, complete, _short(answer.stddev), problems, rows.number)
+    problems = _problems(design, everything, places, missing, answer.stddev, complete, rows, total)
+    stddev = _short(answer.stddev)
+    return Survey(everything, tuple(places), missing, complete, stddev, problems, rows.number, total)
 
 
 def counted_rows(design: Design, complete: float, stddev: float) -> Rows:
     """How many rows count, by their noisy number: all of them, where that may be."""
-    rows = design.schema.dataset.rows
-    if design.every_row_counts or complete > rows - _CLEAR * stddev:
-        return Rows(rows, 0.0 if design.every_row_counts else stddev)
+    number = design.schema.dataset.number
+    if number is not None and (design.every_row_counts or complete > number - _CLEAR * stddev):
+        return Rows(number, 0.0 if design.every_row_counts else stddev)
     return Rows(max(complete, _CLEAR * stddev, 1.0), stddev)
 
 
 def _table_questions(design: Design) -> list[Question]:
-    """Of a row replaced, the cell of every column may be missing before or after; and whether the row counts."""
+    """Of a row, the cell of every column may be missing, before it is replaced or after; and whether the row counts.
+
+    Where the number of rows is private, it is asked beside the missing cells.
+    """
     columns = len(design.table_columns)
-    found = [Question(None, tuple((n, n) for n in range(columns)), columns)]
-    if not design.every_row_counts:
+    asked = [*range(columns), *([columns + 1] if design.schema.dataset.number is None else [])]
+    found = [Question(None, tuple((n, n) for n in asked), len(asked))]
+    if not design.counted_is_public:
         found.append(Question(None, ((columns, columns),), 1, SHARPER_COUNTED))
     return found
 
 
-def _levels_question(number: int, subject: Subject) -> Question:
-    """One of two levels tells the other; of more, a replaced row changes two counts."""
+def _levels_question(number: int, subject: Subject, protection: Protection) -> Question:
+    """One of two levels tells the other; of more, a replaced row changes two counts, an added one changes one."""
     sharper = _SHARPER if number == 0 else _SHARPER_LEVELS
     if subject.cells == 2:
-        return Question(number, ((1, 1),), _changed(subject), sharper)
-    return Question(number, tuple((n, n) for n in range(subject.cells)), _changed(subject), sharper)
+        return Question(number, ((1, 1),), _changed(subject, protection), sharper)
+    return Question(number, tuple((n, n) for n in range(subject.cells)), _changed(subject, protection), sharper)
 
 
-def _changed(subject: Subject) -> int:
-    """How many counts of levels a replaced row changes."""
-    return 1 if subject.cells == 2 else 2
+def _changed(subject: Subject, protection: Protection) -> int:
+    """How many counts of levels a row changes."""
+    return 1 if subject.cells == 2 else protection.cells_changed
 
 
-def _sharper(spikes: int, rare: list[Subject]) -> float:
+def _sharper(spikes: int, rare: list[Subject], protection: Protection) -> float:
     """How much more sharply such columns are asked again: so that the reserve suffices, or as sharply as before."""
-    asked = _TAIL_QUESTIONS * spikes + sum(map(_changed, rare))
+    asked = _TAIL_QUESTIONS * spikes + sum(_changed(subject, protection) for subject in rare)
     return max(math.floor(math.sqrt(_RESERVE / max(asked, 1)) * 1000) / 1000, 1.0)
 
 
-def _most_units(subject: Subject, is_outcome: bool) -> float:
+def _most_units(subject: Subject, is_outcome: bool, protection: Protection) -> float:
     if not subject.is_numeric:
-        return _levels_question(0 if is_outcome else 1, subject).units
+        return _levels_question(0 if is_outcome else 1, subject, protection).units
     assert isinstance(subject.source, Expression)
     wide = subject.source.upper - subject.source.lower > _VERY_WIDE
     asked = _SEARCHES + len(_RUNGS) + _MAGNITUDES * wide
@@ -551,15 +563,16 @@ def _problems(
     stddev: float,
     complete: float,
     rows: Rows,
+    every: float,
 ) -> tuple[str, ...]:
     """Columns that cannot be used, each as one line; and that nearly no row counts, for whatever reason."""
-    found, every = [], design.schema.dataset.rows
+    found = []
     for column, count in zip(design.table_columns, missing, strict=True):
         if not _may_hold(1 - count / every, stddev / every, _UNREADABLE, _QUITE_CLEAR):
             found.append(f"{column.name}: nearly no cell holds a value that the schema can read")
     if found:
         return tuple(found)
-    if not design.every_row_counts and not _may_hold(complete / every, rows.stddev / every, _FEW_COUNT, _QUITE_CLEAR):
+    if not design.counted_is_public and not _may_hold(complete / every, rows.stddev / every, _FEW_COUNT, _QUITE_CLEAR):
         reason = "" if design.where is None else f", or is outside of {design.where.text}"
         return (f"the table: nearly every row lacks a value{reason}",)
     found += [

@@ -110,7 +110,7 @@ def people(fit: Fit) -> str:
 
 def _survey_table(record: SurveyRecord) -> str:
     dataset = record.design.schema.dataset
-    rows = dataset.rows
+    rows = record.survey.total
     lines: list[str] = []
     named: set[str] = set()
     for row in survey_rows(record):
@@ -131,7 +131,8 @@ def _survey_table(record: SurveyRecord) -> str:
     if not record.design.every_row_counts:
         number, stddev = record.counted(record.design)
         counted = f" About {_share(number / rows, stddev / rows)} of them count, and shares are of these."
-    caption = f"{dataset.name}, {rows:,} rows, each {dataset.unit}.{counted} ± is for 95 %."
+    about = "about " if dataset.number is None else ""
+    caption = f"{dataset.name}, {about}{rows:,.0f} rows, each {dataset.unit}.{counted} ± is for 95 %."
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Who is in the table"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"

@@ -237,8 +237,9 @@ def _tables(fit: Fit) -> str:
         dataset = release.design.schema.dataset
         kind = "differentially private " if release.private else ""
         counted = "" if release.design.every_row_counts else f", of which about {release.counted.number:,.0f} count"
+        rows = f"{'= ' if dataset.number is not None else 'about '}{release.num_rows:,}"
         parts.append(
-            f"a {kind}release by {means(release)} of “{dataset.name}” (N = {dataset.rows:,}{counted}; one row is"
+            f"a {kind}release by {means(release)} of “{dataset.name}” (N {rows}{counted}; one row is"
             f" {dataset.unit}), {privacy_words(release)}"
         )
     return listed(parts)

@@ -14,7 +14,7 @@ from dpglm.errors import InputError
 from dpglm.privacy import compose, delta_of, rho_of
 from dpglm.release_file import read_release
 from dpglm.releases import Release
-from dpglm.schema import NEIGHBOURING_RELATION, Column
+from dpglm.schema import Column
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _of_release(release: Release) -> Facts:
     dataset, privacy = release.design.schema.dataset, release.privacy
     spent = Spent(privacy.epsilon, privacy.delta, privacy.mu)
     return Facts(
-        dataset.name, dataset.id, dataset.unit, dataset.rows, NEIGHBOURING_RELATION, (release,), (), spent,
+        dataset.name, dataset.id, dataset.unit, dataset.number, dataset.protection.relation, (release,), (), spent,
         ledger=False,
     )  # fmt: skip
 
@@ -142,6 +142,6 @@ def _of_ledger(ledger: Any) -> Facts:
     )  # fmt: skip
     return Facts(
         summary.dataset_id if dataset is None else dataset.name, summary.dataset_id, summary.unit,
-        None if dataset is None else dataset.rows, summary.neighbouring_relation, tuple(releases), tuple(unfinished),
+        None if dataset is None else dataset.number, summary.neighbouring_relation, tuple(releases), tuple(unfinished),
         spent, ledger=True,
     )  # fmt: skip
