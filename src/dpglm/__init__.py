@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpglm.releases import Release
     from dpglm.report.html import report
     from dpglm.report.plots import plot_effect, plot_forest, plot_posterior, plot_privacy
+    from dpglm.report.survival import plot_survival
     from dpglm.review.page import review_statement
     from dpglm.schema import Schema
 
@@ -65,6 +66,7 @@ _HOME = {
     "plot_forest": "dpglm.report.plots",
     "plot_posterior": "dpglm.report.plots",
     "plot_privacy": "dpglm.report.plots",
+    "plot_survival": "dpglm.report.survival",
     "review_statement": "dpglm.review.page",
     "Schema": "dpglm.schema",
 }
@@ -96,6 +98,7 @@ __all__ = [
     "plot_forest",
     "plot_posterior",
     "plot_privacy",
+    "plot_survival",
     "prior_predictive",
     "release",
     "report",

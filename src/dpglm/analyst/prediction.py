@@ -59,7 +59,7 @@ def predict_at(fit: Fit, at: Mapping[str, Any] | None, prob: float) -> pd.DataFr
     """``Fit.predict_at``."""
     import pandas as pd
 
-    profiles = _profiles(fit, at)
+    profiles = profiles_at(fit, at)
     told = predict(fit, profiles, prob)
     return pd.concat([pd.DataFrame(profiles), told], axis=1)
 
@@ -70,7 +70,7 @@ def difference_at(fit: Fit, at: Mapping[str, Any], versus: Mapping[str, Any] | N
 
     tail_of(prob)
     design = fit.releases[0].design
-    pairs = [_profiles(fit, each) for each in (at, versus)]
+    pairs = [profiles_at(fit, each) for each in (at, versus)]
     for name, each in zip(("at", "versus"), pairs, strict=True):
         number = len(next(iter(each.values())))
         if number != 1:
@@ -153,7 +153,7 @@ def _outcome(fit: Fit, u: Floats, design: Design) -> Floats:
     return design.outcome.center + design.outcome.scale * mean if design.family.coding == "scaled" else mean
 
 
-def _profiles(fit: Fit, at: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+def profiles_at(fit: Fit, at: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     """All combinations of the values that were given, the other columns at typical ones."""
     if at is not None and not isinstance(at, Mapping):
         raise InputError("at", type(at).__name__, "must be a dict of columns", 'write for example {"age": [40, 60]}')

@@ -315,6 +315,19 @@ class Fit:
 
         return difference_at(self, at, versus, prob)
 
+    def survival(
+        self, at: Mapping[str, Any] | None = None, *, prob: float = 0.95, period: str | None = None
+    ) -> pd.DataFrame:
+        """Survival curves of profiles, of a release of person-periods (``dpglm.person_periods``).
+
+        One row a profile and end of a period: the posterior mean of the chance to be without the event until then, and
+        its interval. ``at`` is as for ``predict_at``, without the column of periods. ``period`` names that column where
+        another one has consecutive intervals for its levels, too.
+        """
+        from dpglm.analyst.survival import survival
+
+        return survival(self, at, prob, period)
+
     def marginal_effects(
         self, *, prob: float = 0.95, per: Mapping[str, float] | float | None = None, rows: Any = None
     ) -> pd.DataFrame:

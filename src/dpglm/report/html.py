@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dpglm.analyst.result import Fit
 from dpglm.errors import FileError, InputError
 from dpglm.release_file import as_path, write_atomically
-from dpglm.report import charts, sections, words
+from dpglm.report import charts, sections, survival, words
 from dpglm.report.summary import Summary, summarize
 from dpglm.report.svg import escape
 
@@ -81,6 +81,7 @@ def page(summary: Summary) -> str:
         "warnings": sections.warnings(summary.fit),
         "forest": charts.forest(summary),
         "densities": charts.densities(summary, data),
+        "survival": survival.section(summary, data),
         "effects": charts.effects(summary, data),
         "privacy": charts.privacy(summary),
         "people": sections.people(summary.fit),
