@@ -170,7 +170,7 @@ def times_in_hundred(share: float) -> str:
     """A share rounded up, never 100 where it is less.
 
     >>> [times_in_hundred(share) for share in (0.5431, 0.99999, 1.0)]
-    ['54.4', '99.9999', '100']
+    ['54.4', '99.9990', '100']
     """
     if share >= 1:
         return "100"
