@@ -20,6 +20,7 @@ import pytest
 import dpglm
 from dpglm.cli import main
 from dpglm.studio import app as studio_app
+from dpglm.studio.guard import Guard
 from dpglm.studio.serve import bound, first_walk, studio_server
 
 ROWS = 2000
@@ -128,7 +129,7 @@ def to_the_budget(page: Any, width: int = 1280) -> None:
     fill(page, rows=str(ROWS), unit="one patient", type__0="numeric", type__1="categorical", type__2="binary")
     submit(page)
     assert heading(page) == "Bounds and levels"
-    fill(page, lower__0="0", upper__0="120", levels__1="never\nnow", fill__1="never", levels__2="no\nyes", fill__2="no")
+    fill(page, lower__0="0", upper__0="120", levels__1="never\nnow", levels__2="no\nyes")
     submit(page)
     assert heading(page) == "Schema"
     submit(page)
@@ -155,9 +156,7 @@ def test_a_walk_from_the_header_to_the_statement(start: Any, open_page: Any, wid
     fill(page, rows=str(ROWS), unit="one patient", type__0="numeric", type__1="categorical", type__2="binary")
     submit(page)
     settled(page, width)
-    fill(
-        page, lower__0="200", upper__0="120", levels__1="never\nnow", fill__1="never", levels__2="no\nyes", fill__2="no"
-    )
+    fill(page, lower__0="200", upper__0="120", levels__1="never\nnow", levels__2="no\nyes")
     submit(page)
     assert "columns.age.lower = 200.0: must be below upper" in text(page)  # and what was typed is still there
     assert page.evaluate("document.getElementsByName('levels-1')[0].value") == "never\nnow"
@@ -179,6 +178,7 @@ def test_a_walk_from_the_header_to_the_statement(start: Any, open_page: Any, wid
     page.evaluate("[...document.getElementsByName('outcome')].find(e => e.value == 'sick').click()")
     for name in ("age", "smoker"):
         page.evaluate(f"[...document.getElementsByName('predictor')].find(e => e.value == {name!r}).click()")
+    fill(page, where="age <= 100")
     submit(page)
     assert "sick ~ age + smoker (logistic)" in re.sub(r"\s+", " ", text(page))
     fill(page, epsilon="1", cap_epsilon="2")
@@ -229,7 +229,9 @@ def follow(commands: str, folder: Path) -> None:
         assert stopped.value.code == 0, words
     again = dpglm.load_release(there / "sick.release.json")
     assert (again.formula, again.family, again.privacy) == (kept.formula, kept.family, kept.privacy)
-    assert again.design == kept.design or again.design.schema == kept.design.schema
+    assert again.design.schema == kept.design.schema
+    assert again.design.where == kept.design.where
+    assert kept.design.where is not None
 
 
 def test_a_second_click_a_reload_and_another_tab_spend_nothing(start: Any, open_page: Any) -> None:
@@ -307,6 +309,35 @@ def test_strangers_are_refused(start: Any) -> None:
     assert spent(running) == 0
 
 
+def test_without_its_guard_a_stranger_would_come_in(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the test before can fail."""
+    monkeypatch.setattr(Guard, "refusal", lambda *_: 0)
+    running = start()
+    path = f"/{running.secret}/columns"
+    assert running.ask("GET", path, Host="rebound.example:80")[0] == 200
+    token = re.search('name="token" value="([^"]+)"', running.ask("GET", path)[1])[1]
+    form = f"token={token}&dataset=d&rows=5&unit=u&type-0=numeric"
+    assert running.ask("POST", path, form, Origin="http://evil.example")[0] == 303
+
+
+def test_the_command_says_what_is_wrong_before_it_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "s.toml").write_text('[dataset]\nname = "t"\nrows = 1\n[columns.z]\ntype = "numeric"\n')
+    table = str(tmp_path / "t.csv")
+    for words, said in (
+        ([table, "--folder", str(tmp_path / "none")], "is not a folder"),
+        ([str(tmp_path / "s.toml")], "is a schema, not a table"),
+        ([table, "--folder", str(tmp_path), "--schema", str(tmp_path / "s.toml")], "is declared and not in the table"),
+        ([table, "--folder", str(tmp_path), "--port", "99999"], "cannot be listened on"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["studio", *words, "--no-browser"])
+        assert stopped.value.code == 1
+        printed = capsys.readouterr().err
+        assert said in printed
+        assert printed.count("\n") == 1
+
+
 def test_steps_cannot_be_skipped_and_a_release_needs_its_ticket(start: Any) -> None:
     running = start()
     page = running.ask("GET", f"/{running.secret}/columns")[1]
@@ -344,7 +375,7 @@ def test_names_from_a_stranger_stay_text(start: Any, open_page: Any) -> None:
     fill(page, dataset=EVIL, rows=str(ROWS), unit=EVIL, type__0="numeric", type__2="binary", type__4="numeric")
     for _ in range(2):
         submit(page)
-        fill(page, lower__0="0", upper__0="120", levels__1=f"{EVIL}\nyes", fill__1="yes", lower__2=EVIL)
+        fill(page, lower__0="0", upper__0="120", levels__1=f"{EVIL}\nyes", lower__2=EVIL)
     submit(page)
     assert "must be a number" in text(page)
     fill(page, lower__2="0", upper__2="3")
@@ -391,13 +422,14 @@ def test_a_release_that_stops_at_its_survey_says_so(start: Any, open_page: Any) 
     page = open_page(running.address)
     fill(page, rows=str(ROWS), unit="one patient", type__0="numeric", type__2="binary")
     submit(page)
-    fill(page, lower__0="0", upper__0="120", levels__1="No such\nlevels", fill__1="levels")
+    fill(page, lower__0="0", upper__0="120", levels__1="No such\nlevels")
     submit(page)
     submit(page)
     for name, value in (("outcome", "sick"), ("predictor", "age")):
         page.evaluate(f"[...document.getElementsByName({name!r})].find(e => e.value == {value!r}).click()")
-    for _ in range(2):
-        submit(page)
+    submit(page)
+    fill(page, epsilon="5", cap_epsilon="9")
+    submit(page)
     page.evaluate("document.getElementById('agreed').click()")
     submit(page)
     assert heading(page) == "Released"

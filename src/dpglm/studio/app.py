@@ -208,7 +208,7 @@ class Studio:
                 warnings.simplefilter("ignore")
                 self._made = dpglm.release(
                     walk.table, walk.design.formula, schema=walk.schema, family=walk.family, epsilon=epsilon,
-                    delta=delta, ledger=walk.ledger,
+                    delta=delta, ledger=walk.ledger, where=walk.where or None,
                 )  # fmt: skip
         except SurveyError as error:  # the survey is spent, kept in the ledger, and worth looking at
             self._made, self._stopped = error.release, str(error)
@@ -224,7 +224,14 @@ class Studio:
         """Another question to the same table."""
         self._made, self._statement, self._stopped, self._plan = None, "", "", None
         self.walk = replace(
-            self.walk, outcome="", predictors=(), formula="", output="", design=None, reached=STEPS.index("question")
+            self.walk,
+            outcome="",
+            predictors=(),
+            formula="",
+            where="",
+            output="",
+            design=None,
+            reached=STEPS.index("question"),
         )
         return "question"
 

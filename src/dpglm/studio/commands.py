@@ -26,7 +26,8 @@ def commands(walk: Walk) -> list[str]:
         lines.append(_line(["dpglm", "ledger", "init", str(walk.ledger), *schema, *cap]))
     budget = ["--epsilon", walk.epsilon, "--delta", walk.delta]
     files = ["--ledger", str(walk.ledger), "--output", str(walk.release_file)]
-    lines.append(_line(["dpglm", "release", walk.table, *schema, *regression, *budget, *files]))
+    where = ["--where", walk.where] if walk.where else []
+    lines.append(_line(["dpglm", "release", walk.table, *schema, *regression, *where, *budget, *files]))
     lines.append(_line(["dpglm", "statement", str(walk.ledger), "--output", str(walk.statement_file)]))
     return lines
 

@@ -35,13 +35,16 @@ class Choice:
     upper: str = ""
     levels: str = ""  # one a line
     fill: str = ""
+    missing: str = ""  # "level": a missing value is a level of its own
+    label: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As a schema takes it; what was left blank is left out."""
         where = f"columns.{self.name}"
-        data: dict[str, Any] = {"type": self.type}
+        data: dict[str, Any] = {"type": self.type} | ({"label": self.label.strip()} if self.label.strip() else {})
         if self.type in ("binary", "categorical"):
             data["levels"] = [line.strip() for line in self.levels.splitlines() if line.strip()]
+            data |= {"missing": "level"} if self.missing == "level" else {}
             return data | ({"fill": self.fill.strip()} if self.fill.strip() else {})
         typed = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
         for key, text in (typed | {"fill": self.fill}).items():
@@ -67,6 +70,7 @@ class Walk:
     outcome: str = ""
     predictors: tuple[str, ...] = ()
     formula: str = ""
+    where: str = ""
     epsilon: str = "1"
     delta: str = "1e-6"
     cap_epsilon: str = "3"
@@ -166,7 +170,7 @@ def ask(walk: Walk, form: Form) -> Walk:
     if kind not in FAMILY_OF:
         raise InputError("outcome", outcome, f"is {kind}: it has no family", "choose one with two levels, or a number")
     formula = walk.formula or formula_of(walk.outcome, walk.predictors)
-    design = build_design(formula, walk.schema, FAMILY_OF[kind])
+    design = build_design(formula, walk.schema, FAMILY_OF[kind], where=walk.where or None)
     name = walk.output or (outcome if _FILE_NAME.fullmatch(outcome) else "regression")
     return replace(walk, outcome=outcome, design=design, output=name, reached=to_step(walk, "budget"))
 
@@ -213,7 +217,7 @@ def _columns(walk: Walk, form: Form) -> Walk:
 
 
 def _details(walk: Walk, form: Form) -> Walk:
-    keys = ("lower", "upper", "levels", "fill")
+    keys = ("lower", "upper", "levels", "fill", "missing", "label")
     choices = tuple(
         replace(choice, **{key: "\n".join(form.get(f"{key}-{position}", ())) for key in keys})
         for position, choice in enumerate(walk.choices)
@@ -226,8 +230,8 @@ def _details(walk: Walk, form: Form) -> Walk:
 def _question(walk: Walk, form: Form) -> Walk:
     chosen = tuple(name for name in form.get("predictor", ()) if walk.schema and name in walk.schema.columns)
     return replace(
-        walk, outcome=one(form, "outcome"), predictors=chosen, formula=one(form, "formula"), design=None,
-        reached=min(walk.reached, STEPS.index("question")),
+        walk, outcome=one(form, "outcome"), predictors=chosen, formula=one(form, "formula"),
+        where=one(form, "where"), design=None, reached=min(walk.reached, STEPS.index("question")),
     )  # fmt: skip
 
 
