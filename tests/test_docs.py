@@ -236,7 +236,7 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_what_is_read_at_run_time(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     needed = {"release.schema.json", "py.typed", "report/page.html", "report/page.css", "report/page.js"}
-    needed |= {"review/page.html", "review/page.css"}
+    needed |= {"review/page.html", "review/page.css", "studio/pages/base.html", "studio/pages/style.css"}
     assert {f"dpglm/{name}" for name in needed} <= held
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "docs/"))]
     readme = (ROOT / "README.md").read_text()

@@ -11,11 +11,12 @@ import dpglm
 
 PACKAGE = Path(dpglm.__file__).parent
 # What each folder may never import, wherever in a file. The baselines of the paper see rows, for comparison.
-ROWS, JAX = ("dpglm.custodian",), ("jax", "jaxlib", "numpyro")
+ROWS, JAX = ("dpglm.custodian", "dpglm.studio"), ("jax", "jaxlib", "numpyro")
 FORBIDDEN = {
     "custodian": ("dpglm.analyst", "dpglm.paper", "dpglm.report", *JAX),
     "analyst": (*ROWS, "jax", "jaxlib"),  # a prior may hold NumPyro's distributions
     "report": (*ROWS, *JAX),
+    "studio": ("dpglm.analyst", "dpglm.paper", "dpglm.report", *JAX),  # the custodian's: it holds the table's path
     "review": (*ROWS, "dpglm.analyst", "dpglm.report", *JAX),  # the custodian writes one, too
     "paper": (*ROWS, "dpglm.report", "dpglm.analyst.fit"),
     "paper/baselines": ("dpglm.report",),

@@ -334,7 +334,7 @@ What a release loads, with SQLite and Python's own library, measured in a fresh 
 |---|---|
 {listed}
 
-These load by themselves: {others}. (OpenDP loads Polars where it is installed.) JAX is not among them. None of these needs a network, and dpglm opens no
+These load by themselves: {others}. JAX is not among them. None of these needs a network, and dpglm opens no
 connection. {said} The tested versions are in `constraints.txt`.
 """  # noqa: E501
 

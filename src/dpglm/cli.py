@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpglm import cli_analyst, cli_custodian, cli_review
+from dpglm import cli_analyst, cli_custodian, cli_review, cli_studio
 from dpglm.cli_ledger import ledger_app
 from dpglm.cli_options import STOPPED, QuietOption, fail
 from dpglm.errors import DpglmError, FileError
@@ -29,6 +29,7 @@ dpglm demo                                      see it all on simulated rows
 dpglm init, check, plan, ledger init, release   for the custodian, who has the table
 dpglm fit, report                               for the analyst, who has a release
 dpglm statement                                 for the board that has to agree
+dpglm studio                                    the custodian's steps as a local web page
 
 \b
 Exit codes:
@@ -82,7 +83,7 @@ def demo(
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     cli_custodian.init, cli_custodian.check, cli_custodian.plan, cli_custodian.release, cli_analyst.fit,
-    cli_analyst.report, cli_review.statement,
+    cli_analyst.report, cli_review.statement, cli_studio.studio,
 )  # fmt: skip
 for _command in COMMANDS:
     app.command()(_command)

@@ -6,8 +6,8 @@ the release may be shown to. Predictions are functions of the release and of the
 
 What scikit-learn reads from the rows is declared here: bounds, classes and the columns' names are arguments. Each call
 of ``fit`` spends its (epsilon, delta), those of a cross-validation and of a search among them: count the fits, or let a
-ledger do so. Cells that are missing or cannot be read are no error, because an error would tell of a row. This module
-holds rows and fits in one process: a custodian who wants two runs ``dpglm.release`` by itself.
+ledger do so. Cells that are missing or cannot be read are no error, because an error would tell of a row: such a row
+does not count. This module holds rows and fits in one process: a custodian who wants two runs ``dpglm.release`` alone.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
         if classes is None or len(classes) != 2:
             rule = "must be the two values of y: they are declared, never read from the rows"
             raise InputError("classes", classes, rule, 'write for example classes=["no", "yes"]')
-        return {"type": "binary", "levels": classes, "fill": classes[0]}
+        return {"type": "binary", "levels": classes}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

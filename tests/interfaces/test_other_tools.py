@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dpglm.FitWarning")
 def release() -> dpglm.Release:
     columns = {
         "age": {"type": "numeric", "lower": 0, "upper": 120},
-        "diabetes": {"type": "binary", "levels": ["no", "yes"], "fill": "no"},
+        "diabetes": {"type": "binary", "levels": ["no", "yes"]},
     }
     schema = dpglm.Schema.from_dict(
         {"dataset": {"name": "p", "rows": 8000, "unit": "one patient"}, "columns": columns}

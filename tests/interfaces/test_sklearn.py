@@ -27,8 +27,8 @@ SCHEMA = {
     "dataset": {"name": "people", "rows": 4000, "unit": "one person"},
     "columns": {
         "age": {"type": "numeric", "lower": 0, "upper": 120},
-        "smoker": {"type": "categorical", "levels": ["never", "former", "now"], "fill": "never"},
-        "sick": {"type": "binary", "levels": ["no", "yes"], "fill": "no"},
+        "smoker": {"type": "categorical", "levels": ["never", "former", "now"]},
+        "sick": {"type": "binary", "levels": ["no", "yes"]},
     },
 }
 

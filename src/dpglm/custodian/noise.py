@@ -34,13 +34,17 @@ class OperatingSystemNoise:
     private: bool = True
 
     def draw(self, grid_stddev: float, size: int) -> list[int]:
-        import opendp.prelude as dp
+        # These alone: OpenDP's prelude loads Polars and scikit-learn where they are installed, beside the rows.
+        from opendp.domains import atom_domain, vector_domain
+        from opendp.measurements import make_gaussian
+        from opendp.metrics import l2_distance
+        from opendp.mod import enable_features
 
         assert 0 < grid_stddev <= LARGEST_GRID_NOISE
         assert size > 0
-        dp.enable_features("contrib")
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-        values = dp.m.make_gaussian(*space, scale=grid_stddev)([0] * size)
+        enable_features("contrib")
+        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+        values = make_gaussian(*space, scale=grid_stddev)([0] * size)
         assert len(values) == size
         assert all(abs(value) < 2**62 for value in values)
         return [int(value) for value in values]

@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from dpglm.releases import Release
 from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
-from dpglm.statement import CAVEATS
+from dpglm.statement import CAVEATS, rows_that_count
 
 # What the words and the numbers of a release cannot tell: a person has to have looked.
 QUESTIONS = (
@@ -113,11 +113,23 @@ def released(release: Release) -> str:
         survey = "a survey of where the columns live"
         survey += "" if record is None or record.release_id == release.id else " (an earlier release's)"
         kinds = f"{survey}{reach} and {looks} looks at the regression" if looks else f"{survey}, and nothing else"
-    return f"{kinds}: {noisy_numbers(release):,} integers, each with noise"
+    told = f"{kinds}: {noisy_numbers(release):,} integers, each with noise"
+    if release.design.every_row_counts:
+        return told
+    where = None if release.design.where is None else release.design.where.text
+    return f"{told}. {rows_that_count(release.num_rows, release.counted, where)}"
 
 
 def declared(column: Column) -> str:
     """What the schema says of a column, and so the file."""
+    if column.fill is None:
+        missing = "; without a value a row does not count"
+    else:
+        missing = "" if column.missing_is_level else f"; a missing value becomes {column.fill}"
+    return _range(column) + missing
+
+
+def _range(column: Column) -> str:
     if column.has_levels:
         shown = [str(level) for level in column.levels[:12]]
         more = f" and {len(column.levels) - 12} more" if len(column.levels) > 12 else ""
@@ -170,7 +182,7 @@ def times_in_hundred(share: float) -> str:
     """A share rounded up, never 100 where it is less.
 
     >>> [times_in_hundred(share) for share in (0.5431, 0.99999, 1.0)]
-    ['54.4', '99.9999', '100']
+    ['54.4', '99.9990', '100']
     """
     if share >= 1:
         return "100"
