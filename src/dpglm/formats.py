@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+_COARSE = 9.95  # percent, beyond which a tenth of one says nothing
 TABLE_FORMATS = ("table", "markdown", "latex", "html", "csv", "json")
 
 
@@ -56,6 +57,22 @@ def percent(share: float, draws: int | None = None) -> str:
     return f"{100 * share:.1f} %"
 
 
+def noisy_share(share: float, noise: float) -> str:
+    """A noisy share of rows, never outside what a share can be, with the digits that its noise leaves."""
+    decimals = 1 if 196 * noise < _COARSE else 0
+    return f"{100 * min(max(share, 0.0), 1.0):.{decimals}f} % ± {196 * noise:.{decimals}f}"
+
+
 def listed(items: Sequence[str]) -> str:
     """``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def some(items: Sequence[str], most: int = 8, word: str = "and") -> str:
+    """The same of at most so many, and how many more.
+
+    >>> some(["a", "b", "c", "d"], most=3), some(["a", "b"], word="or")
+    ('a, b and 2 more', 'a or b')
+    """
+    shown = list(items) if len(items) <= most else [*items[: most - 1], f"{len(items) - most + 1} more"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}" if shown else ""

@@ -16,9 +16,12 @@ import numpyro.distributions as dist
 import pytest
 
 import dpglm
-from dpglm.analyst.priors import CustomPrior, SphericalPrior
+from dpglm import formats
+from dpglm.analyst.labels import named_coefficients
+from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.errors import FileError, InputError
-from dpglm.report import charts, sections, svg
+from dpglm.release_file import _checksum, read_release
+from dpglm.report import charts, people, sections, svg
 from dpglm.report.html import page, safe_json
 from dpglm.report.summary import summarize
 
@@ -70,8 +73,9 @@ def test_every_part_is_there(make_fit: Any, family: str) -> None:
     release = fit.releases[0]
     for part in ("In short", "Coefficients", "What the model predicts", "How much of the width is privacy", "R-hat"):
         assert part in text
-    for name in fit.names:
-        assert text.count(svg.escape(name)) >= 6
+    for each in named_coefficients(release):
+        assert text.count(svg.escape(each.name)) >= 2
+        assert each.name == "Intercept" or text.count(svg.escape(each.label)) >= 4
     for fact in (release.id, json.loads(release.to_json())["checksum"], "--seed 1", "ε = <b>1, δ = 1e-6<", "dpglm fit"):
         assert fact in text
     assert svg.escape(release.statement) in text
@@ -110,19 +114,23 @@ def test_who_is_in_the_table_is_the_survey_with_its_noise(make_fit: Any, looks_f
     survey = fit.releases[0].survey
     section = page(summarize(fit)).split('id="people"')[1].split("</section>")[0]
     (share,) = survey.loc[(survey["column"] == "group") & (survey["level"] == "q"), "share"]
-    assert f"{100 * share:.1f} % ± " in section
+    (noise,) = survey.loc[(survey["column"] == "group") & (survey["level"] == "q"), "noise"]
+    assert formats.noisy_share(share, noise) in section
     assert abs(share - 1 / 3) < 0.1
-    for name in ("sick = yes", "age", "group = q", "treated = 1"):
+    for name in ("sick", "age", "group", "treated"):
         assert f'<th scope="row">{name}</th>' in section
+    for level in ("yes", "q", "1"):
+        assert f'<th scope="row" class="level-name">{level}</th>' in section
     assert "Who is in the table" not in page(summarize(make_fit()))
 
 
 def test_a_share_is_never_outside_what_a_share_can_be() -> None:
-    assert sections._share(-0.01, 0.02) == "0.0 % ± 3.9"
-    assert sections._share(1.03, 0.02) == "100.0 % ± 3.9"
-    assert sections._share(None, 0.02) == "–"
-    assert sections._digits(51.63, 13.0) == 3  # to a tenth
-    assert sections._digits(1234.0, 2.0) == 5
+    assert formats.noisy_share(-0.01, 0.02) == "0.0 % ± 3.9"
+    assert formats.noisy_share(1.03, 0.02) == "100.0 % ± 3.9"
+    assert formats.noisy_share(0.123, 0.06) == "12 % ± 12"
+    assert people.rounded(51.63, 13.0) == "51.6"
+    assert people.rounded(1234.06, 2.0) == "1,234.1"
+    assert people.rounded(-4e-9, 13.0) == "0.0"
 
 
 def test_another_prior_is_told_of_looks_too(looks_fit: Any) -> None:
@@ -135,7 +143,7 @@ def test_another_prior_is_told_of_looks_too(looks_fit: Any) -> None:
 def test_a_release_that_is_not_private_cannot_be_overlooked(make_fit: Any) -> None:
     fit = make_fit()
     text = page(summarize(replace(fit, releases=(replace(fit.releases[0], private=False),))))
-    assert text.count("NOT PRIVATE") == 2
+    assert text.count("NOT PRIVATE") == 3  # on top, in the promise, above the table to paste
     assert "which is NOT private" in text
     assert "Do not publish this page" in text
 
@@ -188,7 +196,7 @@ def test_data_of_the_page_is_what_was_drawn(make_fit: Any) -> None:
     text = page(summary)
     data = json.loads(text.split('id="data">')[1].split("</script>")[0])
     age = data["density-1-original"]
-    assert age["name"] == "age"
+    assert age["name"] == "age, per 10"
     assert age["low"] < age["high"]
     assert np.all(np.diff(age["below"]) >= 0)
     along = data["effect-0"]
@@ -204,7 +212,7 @@ def test_two_releases_and_other_priors_are_shown(make_fit: Any) -> None:
     assert "this very table" not in text
     own = page(summarize(replace(fit, table_coefficients=fit.coefficients + 0.1)))
     assert "this very table" in own
-    assert Elements(own).tags.count("table") == 4
+    assert Elements(own).tags.count("table") == 5
     assert "another" in text
     spherical = page(summarize(replace(fit, prior=SphericalPrior(9.0))))
     assert "spherical prior" in spherical
@@ -305,3 +313,102 @@ def test_text_has_enough_contrast(scheme: int) -> None:
     assert contrast(color["prior"], color["card"]) > 3
     assert contrast(color["privacy"], color["card"]) > 3
     assert contrast(color["posterior"], color["privacy-fill"]) > 3
+
+
+def test_levels_and_numbers_share_one_scale(looks_fit: Any) -> None:
+    """Zero is at one place in all rows, of either units, and the widest interval spans most of it."""
+    forest = page(summarize(looks_fit())).split('id="coefficients"')[1].split("</section>")[0]
+    for part in forest.split('<div class="in-')[1:]:
+        places = set(re.findall(r'class="zero" x1="([\d.]+%)"', part))
+        assert len(places) == 1
+        spans = [float(b) - float(a) for a, b in re.findall(r'class="outer" x1="([\d.]+)%" x2="([\d.]+)%"', part)]
+        assert max(spans) > 40
+
+
+def test_an_interval_that_leaves_the_scale_ends_in_an_arrow(make_fit: Any) -> None:
+    fit = make_fit()
+    generator = np.random.default_rng(3)
+    spread = np.array([0.1, 0.1, 0.1, 0.1, 30.0])
+    wild = replace(fit, coefficients=spread * generator.normal(size=(4, 500, 5)))
+    forest = charts.forest(summarize(wild))
+    assert "◂" in forest
+    assert "▸" in forest
+    assert "◂" not in charts.forest(summarize(fit))
+    assert "&lt; 0.001 to &gt; 1,000<" in charts.forest(summarize(wild))
+
+
+def test_labels_of_the_schema_are_what_the_page_says(make_fit: Any) -> None:
+    columns = {
+        "number": {**SHAPE["number"], "upper": 60_000, "label": "Income in $"},
+        "letters": {"type": "binary", "levels": ["Male", "Female"], "fill": "Male", "label": "Sex"},
+        "sick": {**SHAPE["sick"], "label": "Illness"},
+    }
+    fit = make_fit(formula="sick ~ number + letters", columns=columns)
+    text = page(summarize(fit))
+    assert "How does Illness (yes rather than no) depend on Income in $ and Sex?" in text
+    assert "Income in $, per 10,000" in text
+    section = text.split('id="findings"')[1].split("</section>")[0]
+    assert "lower with" not in section
+    assert re.search(r"where Sex is Female than where it is Male|For Sex: Female \(vs. Male\)", section)
+
+
+def test_a_long_model_is_folded(make_fit: Any) -> None:
+    """Half of it is not in sight, and all of it is there."""
+    columns = {
+        "letters": {"type": "categorical", "levels": [f"level {n}" for n in range(40)], "fill": "level 0"},
+        "sick": SHAPE["sick"],
+    }
+    fit = make_fit(formula="sick ~ letters", columns=columns)
+    text = page(summarize(fit))
+    for words in ("Show 29 more coefficients", "Show 34 more coefficients", "Show 34 more levels", "Show 40 curves"):
+        assert words in text
+    assert text.count("level 39") >= 6
+
+
+def test_checks_speak_of_what_the_warnings_speak_of(looks_fit: Any) -> None:
+    """Missing values, rare levels, a prior that decides: one after the other, and no other."""
+    fit = looks_fit()
+    (release,) = fit.releases
+    record, survey = release.survey_record, release.survey_record.survey
+    lost = replace(survey, missing=(*survey.missing[:-1], 0.4 * release.num_rows))
+    place = survey.places[2]
+    rare = replace(survey, places=(*survey.places[:2], replace(place, shares=(0.6, 0.4, 0.0)), *survey.places[3:]))
+    unseen = replace(survey, problems=("age: is constant",))
+
+    def of(changed: Any) -> Any:
+        return replace(fit, releases=(replace(release, survey_record=replace(record, survey=changed)),))
+
+    for odd, label, part in (
+        (of(lost), "Missing values", "40 % of its cells hold no value, and each was taken for 0"),
+        (of(rare), "Rare levels, unseen scales", "cannot tell whether any row has r"),
+        (of(unseen), "Rare levels, unseen scales", "age: is constant"),
+        (replace(fit, predictor_stddev=9.0), "Spread of the linear predictor", "all but decided"),
+        (replace(fit, prior=NormalPrior(slopes=1e-3)), "What the prior decides", "a compromise that few would share"),
+    ):
+        bad = [each for each in summarize(odd).health if not each.good]
+        assert [each.label for each in bad] == [label]
+        assert part in bad[0].words
+        assert any(part in message for message in odd.warnings)
+        text = page(summarize(odd))
+        assert "1 of 7 checks asks for a second look" in text
+
+
+def test_a_page_by_looks_escapes_labels_too(looks_fit: Any) -> None:
+    """Labels, levels and the survey's table: nothing of them becomes an element or an attribute."""
+    fit = looks_fit()
+    (release,) = fit.releases
+    text = json.loads(release.to_json())
+    hostile = "\"><script>window.hacked=2</script><img src=x onerror='x'>"
+
+    def named(columns: dict[str, Any], label: str) -> None:
+        for column in columns.values():
+            column["label"] = label
+
+    pages = []
+    for label in ("harmless", hostile):
+        named(text["regression"]["declared_columns"], label)
+        named(text["survey"]["declared_columns"], label)
+        text["checksum"] = _checksum(text)
+        pages.append(Elements(page(summarize(dpglm.fit(read_release(json.dumps(text), "a release"), seed=1)))))
+    assert pages[0].tags == pages[1].tags
+    assert pages[0].attributes == pages[1].attributes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpglm.schema import Column
 
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
+    from dpglm.looks.survey import Survey
     from dpglm.releases import Release
 
 Floats = npt.NDArray[np.float64]
@@ -20,12 +22,14 @@ Floats = npt.NDArray[np.float64]
 WANTED_ESS = 1_000
 _LARGEST_R_HAT, _APART, _LARGEST_PARETO_K = 1.01, 1.5, 0.7
 _COMFORTABLE_STDDEV = 6.0
-_SURPRISE = 1e-3  # chance of a look's score
+LEAST_CHANCE = 1e-3  # of a look's score, by what the looks before it predicted
 # Standard deviation of the linear predictor, in logits or logs; and where noise makes intervals so many times as wide,
 # because looks then stand far from the estimate.
 _STRONG, _STRONG_FROM_AFAR, _FAR = 4.0, 2.5, 1.5
 _DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them are all but decided
-_RARE = 2.0  # standard deviations of a share
+_RARE, _CLEARLY = 2.0, 3.0  # standard deviations of a share
+_MOST_NAMED = 8  # in one sentence
+_MANY_MISSING = 0.05  # share of a column's cells
 _PRIOR_SHARE = 0.8
 _CONFLICT, _FAR_APART, _WITHIN = 3.0, 10, 2.0  # standard deviations
 _NOTICEABLE = 0.05  # share of rows that do not count
@@ -34,7 +38,7 @@ _NOTICEABLE = 0.05  # share of rows that do not count
 def cautions(fit: Fit) -> list[str]:
     """All that applies to a fit, each once."""
     messages = _look_warnings(fit) if fit.diagnostics is None else _sampler_warnings(fit)
-    messages += _prior_warnings(fit)
+    messages += of_prior(fit)
     return list(dict.fromkeys(messages))  # two releases of one table warn once
 
 
@@ -82,32 +86,59 @@ def _sampler_warnings(fit: Fit) -> list[str]:
 
 
 def _look_warnings(fit: Fit) -> list[str]:
-    """Of looks: looks that disagree, levels that hardly occur, columns that the survey doubts, effects that decide."""
-    messages = []
+    """Of looks, by subject."""
+    subjects = (of_agreement, of_strength, of_survey, of_levels, of_missing)
+    return [message for subject in subjects for message in subject(fit)]
+
+
+def of_agreement(fit: Fit) -> list[str]:
+    """Looks that disagree."""
     assert fit.closed is not None
-    if fit.closed.surprises.size and fit.closed.surprises.min() < _SURPRISE:
-        messages.append(
-            "a look missed what the looks before it predicted by more than chance"
-            f" (p = {fit.closed.surprises.min():.1g}): intervals may be too narrow; release again with more budget"
-        )
-    far = float(np.median(fit.inflation[0])) > _FAR
-    if fit.predictor_stddev > (_STRONG_FROM_AFAR if far else _STRONG):
+    if not fit.closed.surprises.size or fit.closed.surprises.min() >= LEAST_CHANCE:
+        return []
+    return [
+        "a look missed what the looks before it predicted by more than chance"
+        f" (p = {fit.closed.surprises.min():.1g}): intervals may be too narrow; release again with more budget"
+    ]
+
+
+def most_spread(fit: Fit) -> float:
+    """The standard deviation of the linear predictor beyond which effects are strong."""
+    return _STRONG_FROM_AFAR if float(np.median(fit.inflation[0])) > _FAR else _STRONG
+
+
+def of_strength(fit: Fit) -> list[str]:
+    """Effects that decide."""
+    messages = []
+    if fit.predictor_stddev > most_spread(fit):
         messages.append(
             f"the linear predictor has standard deviation {fit.predictor_stddev:.1f}: some rows are all but decided,"
             " and effects this strong may be larger than their intervals say"
         )
-    messages += _deciding_warnings(fit)
+    return messages + _deciding_warnings(fit)
+
+
+def of_survey(fit: Fit) -> list[str]:
+    """Columns that the survey doubts."""
+    messages = []
+    for survey in _surveys(fit):
+        messages += [f"the survey says of {problem}" for problem in survey.problems]
+        messages += [
+            f"{subject.name}: nearly all rows have one value, and the survey could not see how far the others"
+            " are: its coefficient is not to be trusted; release again with more budget"
+            for subject, place in zip(survey.subjects, survey.places, strict=True)
+            if not place.seen
+        ]
+    return messages
+
+
+def of_levels(fit: Fit) -> list[str]:
+    """Levels that hardly occur."""
+    messages = []
     for release in fit.releases:
-        messages += _missing_rows_warnings(release)
-        record = release.survey_record
-        assert record is not None
-        messages += [f"the survey says of {problem}" for problem in record.survey.problems]
-        for subject, place in zip(record.survey.subjects, record.survey.places, strict=True):
-            if not place.seen:
-                messages.append(
-                    f"{subject.name}: nearly all rows have one value, and the survey could not see how far the others"
-                    " are: its coefficient is not to be trusted; release again with more budget"
-                )
+        assert release.survey_record is not None
+        survey = release.survey_record.survey
+        for subject, place in zip(survey.subjects, survey.places, strict=True):
             rare = [
                 str(level)
                 for level, share in zip(getattr(subject.source, "levels", ()), place.shares, strict=False)
@@ -115,14 +146,32 @@ def _look_warnings(fit: Fit) -> list[str]:
             ]
             if rare:
                 messages.append(
-                    f"{subject.name}: the survey cannot tell whether any row has {', '.join(rare)} (fewer than about"
+                    f"{subject.name}: the survey cannot tell whether any row has {_listed(rare)} (fewer than about"
                     f" {2 * _RARE * place.stddev * release.num_rows:.0f} rows): what is said of it leans on the prior"
                 )
     return messages
 
 
-def _missing_rows_warnings(release: Release) -> list[str]:
-    """Where a noticeable share of rows does not count."""
+def of_missing(fit: Fit) -> list[str]:
+    """A noticeable share of rows that do not count, and columns of which a fill stands for many cells."""
+    messages = []
+    for release in fit.releases:
+        messages += _rows_left_out(release)
+        record = release.survey_record
+        assert record is not None
+        noise = record.survey.stddev / release.num_rows
+        for column, missing in zip(record.design.table_columns, record.survey.missing, strict=True):
+            share = missing / release.num_rows
+            filled = column.fill is not None and not column.missing_is_level
+            if filled and share - _CLEARLY * noise > _MANY_MISSING:
+                messages.append(
+                    f"{column.name}: about {100 * share:.0f} % of its cells hold no value, and each was taken for"
+                    f" {column.fill}: what is said of it leans on that"
+                )
+    return messages
+
+
+def _rows_left_out(release: Release) -> list[str]:
     number, stddev = release.counted
     share = 1 - number / release.num_rows
     if release.design.every_row_counts or share < max(_NOTICEABLE, _RARE * stddev / release.num_rows):
@@ -132,6 +181,10 @@ def _missing_rows_warnings(release: Release) -> list[str]:
         f"about {share:.0%} of {release.num_rows:,} rows {told} and do not count: the estimates are of the others, who"
         " may differ"
     ]
+
+
+def _surveys(fit: Fit) -> list[Survey]:
+    return [release.survey_record.survey for release in fit.releases if release.survey_record is not None]
 
 
 def _deciding_warnings(fit: Fit) -> list[str]:
@@ -151,12 +204,12 @@ def _deciding_warnings(fit: Fit) -> list[str]:
     if not deciding:
         return []
     return [
-        f"{', '.join(deciding)} all but decides the outcome, or may: read its effect as at least so large, its interval"
+        f"{_listed(deciding)} all but decides the outcome, or may: read its effect as at least so large, its interval"
         " says nothing of how much larger it may be"
     ]
 
 
-def _prior_warnings(fit: Fit) -> list[str]:
+def of_prior(fit: Fit) -> list[str]:
     """Where the posterior is the prior, and where the release's own estimate is far from the prior's zero.
 
     Of a normal prior and a normal likelihood: with r = sd^2 / scale^2 that estimate is mean / (1 - r), and its variance
@@ -173,15 +226,15 @@ def _prior_warnings(fit: Fit) -> list[str]:
     # A posterior as wide as the prior, and within it, is the prior's: what little moved it is not worth a conflict.
     is_prior = (share > _PRIOR_SHARE) & ((apart <= _CONFLICT) | (np.abs(mean) < _WITHIN * scales))
     is_torn = (apart > _CONFLICT) & ~is_prior
-    torn, weak = names[is_torn], names[is_prior]
+    torn, weak = list(names[is_torn]), list(names[is_prior])
     messages = []
     if len(weak):
-        messages.append(f"the release says little about {', '.join(weak)}: the posterior is close to the prior")
+        messages.append(f"the release says little about {_listed(weak)}: the posterior is close to the prior")
     if len(torn):
         farthest = apart[is_torn].max()
         number = f"{farthest:.1f}" if farthest < _FAR_APART else f"more than {_FAR_APART}"
         messages.append(
-            f"prior and release disagree about {', '.join(torn)}, by {number} standard deviations: the posterior is"
+            f"prior and release disagree about {_listed(torn)}, by {number} standard deviations: the posterior is"
             " a compromise that few would share; use a wider prior"
         )
     return messages
@@ -228,3 +281,9 @@ def _moments(fit: Fit, matrix: Floats | None = None) -> tuple[Floats, Floats]:
         return turn @ posterior.mean, np.sqrt(np.einsum("ij,jk,ik->i", turn, posterior.covariance, turn))
     draws = fit.coefficients.reshape(-1, len(fit.names)) @ turn.T
     return draws.mean(axis=0), draws.std(axis=0)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names, and of many how many more."""
+    shown = list(names[:_MOST_NAMED])
+    return ", ".join(shown if len(names) == len(shown) else [*shown, f"and {len(names) - len(shown)} more"])

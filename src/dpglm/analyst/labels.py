@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 from dpglm.analyst.typical import round_step
@@ -27,13 +27,16 @@ class Named:
     """A coefficient as people call it.
 
     ``step`` is how many units of its column the effect is for; ``what`` is its level or number, and ``versus`` the
-    reference level, None where there is none.
+    reference level, None where there is none. A level alone has a ``level``, and a ``group``: the column's name and
+    label, which the other levels share.
     """
 
     name: str
     what: str
     step: float
     versus: str | None
+    level: str = ""
+    group: tuple[str, str] | None = None
 
     @property
     def label(self) -> str:
@@ -117,7 +120,11 @@ def _named(column: DesignColumn, term: Term, design: Design, steps: Mapping[str,
             whats.append(f"{factor.source.title}: {factor.source.levels[factor.level]}")
             if not _has_every_level(factor, term.columns):
                 versus.append(str(factor.source.levels[0]))
-    return Named(column.name, " × ".join(whats), step, " × ".join(versus) if versus else None)
+    named = Named(column.name, " × ".join(whats), step, " × ".join(versus) if versus else None)
+    factor, source = column.factors[0], column.factors[0].source
+    if len(column.factors) > 1 or isinstance(source, Expression):
+        return named
+    return replace(named, level=str(source.levels[factor.level]), group=(source.name, source.title))
 
 
 def _has_every_level(factor: Factor, columns: Sequence[DesignColumn]) -> bool:

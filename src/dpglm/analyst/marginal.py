@@ -24,6 +24,7 @@ from dpglm.expressions import Expression
 from dpglm.looks.survey import thresholds
 from dpglm.releases import Release
 from dpglm.schema import Column
+from dpglm.values import Level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,10 +44,14 @@ _LARGEST_SPREAD = 8.0  # scales from the centre
 
 @dataclass(frozen=True)
 class MarginalEffect:
-    """The average change of the expected outcome when a column changes as ``label`` says."""
+    """The average change of the expected outcome when a column changes as ``label`` says.
 
-    column: str
+    ``level`` is None of a number.
+    """
+
+    column: Column
     label: str
+    level: Level | None
     mean: float
     sd: float
     lower: float
@@ -61,7 +66,8 @@ def marginal_effects(fit: Fit, prob: float, per: Mapping[str, float] | float | N
 
     found = all_effects(fit, prob, per, rows)
     table = pd.DataFrame(
-        {name: [getattr(each, name) for each in found] for name in ("column", "mean", "sd", "lower", "upper", "p_sign")}
+        {"column": [each.column.name for each in found]}
+        | {name: [getattr(each, name) for each in found] for name in ("mean", "sd", "lower", "upper", "p_sign")}
         | {"significant": [each.clear for each in found]},
         index=pd.Index([each.label for each in found], name="change"),
     )
@@ -90,10 +96,11 @@ def all_effects(
     found = []
     for column in predictors(design):
         name, at = column.name, values[column.name]
+        changes: list[tuple[str, Level | None, str, Floats]]
         if column.has_levels:
             base = outcome(name, np.zeros(number))
             changes = [
-                (f"{column.title}: {level} (vs. {column.levels[0]})", f"{name}[{level}]",
+                (f"{column.title}: {level} (vs. {column.levels[0]})", level, f"{name}[{level}]",
                  outcome(name, np.full(number, float(code))) - base)
                 for code, level in enumerate(column.levels) if code
             ]  # fmt: skip
@@ -102,12 +109,12 @@ def all_effects(
             up, down = at + step / 2, at - step / 2  # around where it is, whole, inside what is declared
             over = np.maximum(up - column.upper, 0.0) - np.maximum(column.lower - down, 0.0)
             change = outcome(name, up - over) - outcome(name, down - over)
-            changes = [(f"{column.title}, {step_text(step)} more", name, change)]
-        for label, key, change in changes:
+            changes = [(f"{column.title}, {step_text(step)} more", None, name, change)]
+        for label, level, key, change in changes:
             told = describe(change, prob)
             p_sign, clear = signs.get(key, (told["p_sign"], told["significant"]))
             mean, sd, lower, upper = (float(told[part]) for part in ("mean", "sd", "lower", "upper"))
-            found.append(MarginalEffect(name, label, mean, sd, lower, upper, float(p_sign), bool(clear)))
+            found.append(MarginalEffect(column, label, level, mean, sd, lower, upper, float(p_sign), bool(clear)))
     return found
 
 

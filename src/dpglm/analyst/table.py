@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _RATIOS = {"odds_ratio": "Odds ratio", "rate_ratio": "Rate ratio", "hazard_ratio": "Hazard ratio"}
 _MOST_DECIMALS = 12
+_SMALL = 10.0  # estimates that keep a decimal, however wide their interval
+_WIDE, _LARGEST_RATIO = 10.0, 1000.0
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def interval_text(estimate: float, lower: float, upper: float) -> str:
     """
     width = upper - lower
     decimals = 2 if not width > 0 or not math.isfinite(width) else 1 - math.floor(math.log10(width))
-    return _with_decimals((estimate, lower, upper), decimals)
+    return _with_decimals((estimate, lower, upper), max(decimals, 1) if abs(estimate) < _SMALL else decimals)
 
 
 def ratio_text(ratio: float, lower: float, upper: float) -> str:
@@ -213,12 +215,23 @@ def ratio_text(ratio: float, lower: float, upper: float) -> str:
 
     >>> ratio_text(1.5699, 1.4009, 1.7593), ratio_text(12.2, 0.51, 291.8), ratio_text(1.0031, 1.0022, 1.004)
     ('1.57 (1.40 to 1.76)', '12 (0.51 to 292)', '1.0031 (1.0022 to 1.0040)')
+    >>> ratio_text(1.2, 1e-8, 1e9)
+    '1.2 (< 0.001 to > 1,000)'
     """
-    if not (0 < lower <= upper < math.inf) or upper / lower > 10:
-        return _spans(_three(ratio), _three(lower), _three(upper))
+    if not (0 < lower <= upper < math.inf) or upper / lower > _WIDE:
+        return _spans(*map(_wide_ratio, (ratio, lower, upper)))
     relative = min(math.log(upper / lower), 0.3) if upper > lower else 0.01
     decimals = 1 - math.floor(math.log10(ratio * relative))
     return _with_decimals((ratio, lower, upper), max(decimals, 2 if upper < 100 else 0))
+
+
+def _wide_ratio(value: float) -> str:
+    """Two digits; of what is out of all proportion, that it is."""
+    if not math.isfinite(value) or value > _LARGEST_RATIO:
+        return f"> {_LARGEST_RATIO:,.0f}"
+    if value < 1 / _LARGEST_RATIO:
+        return f"< {1 / _LARGEST_RATIO:g}"
+    return f"{value:,.{max(0, 1 - math.floor(math.log10(value)))}f}"
 
 
 def _with_decimals(values: Sequence[float], decimals: int) -> str:
@@ -228,15 +241,6 @@ def _with_decimals(values: Sequence[float], decimals: int) -> str:
         return _spans(*(f"{value:.3g}" for value in values))
     texts = [f"{value:,.{max(decimals, 0)}f}" for value in values]
     return _spans(*(text[1:] if text.startswith("-") and not text.strip("-0.,") else text for text in texts))
-
-
-def _three(value: float) -> str:
-    """Two digits or three, without an exponent where it can be read."""
-    if not math.isfinite(value):
-        return "n/a"
-    if value != 0 and not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.1e}"
-    return f"{value:,.{max(0, 1 - math.floor(math.log10(abs(value) or 1.0)))}f}"
 
 
 def _spans(estimate: str, lower: str, upper: str) -> str:

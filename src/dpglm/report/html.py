@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 from dpglm.analyst.result import Fit
 from dpglm.errors import FileError, InputError
 from dpglm.release_file import as_path, write_atomically
+<<<<<<< HEAD
 from dpglm.report import charts, sections, survival, words
+=======
+from dpglm.report import charts, sections, words
+from dpglm.report.people import people
+>>>>>>> e201edb2178034363001ea41102eef4a5b99a1db
 from dpglm.report.summary import Summary, summarize
 from dpglm.report.svg import escape
 
@@ -46,7 +51,8 @@ def report(
         Probability of the intervals.
     at
         Where the other predictors stand in the plots of predicted outcomes, for example ``{"age": 40}``. Default: the
-        centre that the survey shows (of moments, the middle of the declared bounds), and the reference level.
+        centre and the most common level that the survey shows (of moments, the middle of the declared bounds and the
+        reference level).
     overwrite
         Replace an existing file.
     """
@@ -84,7 +90,8 @@ def page(summary: Summary) -> str:
         "survival": survival.section(summary, data),
         "effects": charts.effects(summary, data),
         "privacy": charts.privacy(summary),
-        "people": sections.people(summary.fit),
+        "average": charts.average(summary),
+        "people": people(summary.fit),
         "health": sections.health(summary),
         "numbers": sections.numbers(summary),
         "methods": sections.methods(summary),

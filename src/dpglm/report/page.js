@@ -90,6 +90,11 @@
     button.hidden = false;
     button.addEventListener("click", async () => {
       const source = document.getElementById(button.dataset.copy);
+      if (source.querySelector("table")) {  // as a table, for a text editor
+        window.getSelection().selectAllChildren(source);
+        button.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+        return;
+      }
       try {
         await navigator.clipboard.writeText(source.textContent);
         button.textContent = "Copied";

@@ -128,8 +128,8 @@ def plot_effect(
     predictor
         A column of the table.
     at
-        Where the other predictors stand. Default: their centre by the survey (of moments, the middle of their bounds),
-        and the reference level.
+        Where the other predictors stand. Default: their centre and most common level by the survey (of moments, the
+        middle of their bounds and the reference level).
     prob, ax, figsize, textsize
         As in ``plot_forest``.
     """

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dpglm.analyst.result import UNITS, Fit
-from dpglm.formats import count, percent, plain_number, small, times
-from dpglm.looks.survey import SurveyRecord, survey_rows
+from dpglm.formats import count, number, percent, small, times
 from dpglm.report import words
 from dpglm.report.charts import both
 from dpglm.report.summary import Summary
 from dpglm.report.svg import escape
 from dpglm.statement import CAVEATS
 
+_MOST_LINES = 40  # of a table, shown before it is folded away
+
 
 def numbers(summary: Summary) -> str:
-    """Everything as a table, and the table's own estimate where it is known."""
-    return both(_numbers, summary) + both(_own_table, summary)
+    """The table to paste; everything as ``Fit.summary`` gives it; the table's own estimate where it is known."""
+    table = summary.fit.table(prob=summary.prob)
+    lines = [_line(row, table.head[1:]) for row in table.rows]
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("coefficient", *table.head[1:]))
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    paste = (
+        f'<div id="paste"><table class="stack"><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f'<p><button type="button" data-copy="paste" hidden>Copy the table</button></p>{notes}'
+    )
+    if len(lines) > _MOST_LINES:
+        paste = f'<details class="fold"><summary>Show the table of {len(lines)} coefficients</summary>{paste}</details>'
+    every = both(_numbers, summary) + both(_own_table, summary)
+    return f'{paste}<details class="fold"><summary>All numbers, one unit at a time</summary>{every}</details>'
+
+
+def _line(row: Sequence[str], heads: Sequence[str]) -> str:
+    """A row of a table; on a narrow screen each cell says what it is."""
+    label, *cells = row
+    names = [head.partition(" (")[0] for head in heads]
+    body = "".join(
+        f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in zip(names, cells, strict=True)
+    )
+    return f'<tr><th scope="row">{escape(label)}</th>{body}</tr>'
 
 
 def chips(summary: Summary) -> str:
@@ -54,11 +78,12 @@ def findings(summary: Summary) -> str:
     cost = "".join(
         f'<li class="cost in-{units}">{escape(words.inflation_words(summary, units))}</li>' for units in UNITS
     )
-    healthy = all(each.good for each in summary.health)
-    trust = "The sampler reports no problem." if healthy else "The sampler reports a problem: see below."
-    if summary.fit.closed is not None:
-        trust = "The looks agree with each other." if healthy else "The looks do not agree with each other: see below."
-    return f'<ul class="findings">{items}{cost}<li class="{"good" if healthy else "bad"}">{trust}</li></ul>'
+    bad = [each.label for each in summary.health if not each.good]
+    trust = "Every check found nothing to worry about."
+    if bad:
+        ask = "asks" if len(bad) == 1 else "ask"
+        trust = f"{len(bad)} of {len(summary.health)} checks {ask} for a second look ({', '.join(bad)}): see below."
+    return f'<ul class="findings">{items}{cost}<li class="{"bad" if bad else "good"}">{trust}</li></ul>'
 
 
 def promise(summary: Summary) -> str:
@@ -90,111 +115,53 @@ def health(summary: Summary) -> str:
     return f'<ul class="checks">{items}</ul><p class="note">{closing}</p>'
 
 
-def people(fit: Fit) -> str:
-    """What the surveys saw of the tables: each as a table with its noise. Nothing where there is none."""
-    records = {
-        release.survey_record.release_id: release.survey_record
-        for release in fit.releases
-        if release.survey_record is not None
-    }
-    if not records:
-        return ""
-    tables = "".join(_survey_table(record) for record in records.values())
-    return (
-        '<section id="people" aria-labelledby="people-h"><h2 id="people-h">Who is in the table</h2>'
-        '<p class="note">What the survey saw, through noise that was paid for. A centre is about where half of the'
-        " values lie to each side, a scale about how far they lie from it (the root mean square); both come from noisy"
-        f" counts of rows and are good to a fraction of the scale.</p>{tables}</section>"
-    )
-
-
-def _survey_table(record: SurveyRecord) -> str:
-    dataset = record.design.schema.dataset
-    rows = record.survey.total
-    lines: list[str] = []
-    named: set[str] = set()
-    for row in survey_rows(record):
-        name = row["column"] if row["level"] is None else f"{row['column']} = {row['level']}"
-        is_count = row["column"] == record.design.outcome.name and record.design.family.coding == "count"
-        digits = 2 if row["centre"] is None else _digits(row["centre"], row["scale"])
-        cells = [
-            _share(row["share"], row["noise"]),
-            "–" if row["centre"] is None else f"{'mean ' * is_count}{plain_number(row['centre'], digits)}",
-            "–" if row["scale"] is None or is_count else plain_number(row["scale"], 2),
-            "" if row["column"] in named else _share(row["missing"], row["missing_noise"]),
-        ]
-        named.add(row["column"])
-        body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{escape(name)}</th>{body}</tr>')
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("", "rows", "centre", "scale", "missing"))
-    counted = ""
-    if not record.design.every_row_counts:
-        number, stddev = record.counted(record.design)
-        counted = f" About {_share(number / rows, stddev / rows)} of them count, and shares are of these."
-    about = "about " if dataset.number is None else ""
-    caption = f"{dataset.name}, {about}{rows:,.0f} rows, each {dataset.unit}.{counted} ± is for 95 %."
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Who is in the table"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _share(share: float | None, noise: float) -> str:
-    """A noisy share of rows, never outside what a share can be."""
-    if share is None:
-        return "–"
-    return f"{100 * min(max(share, 0.0), 1.0):.1f} % ± {196 * noise:.1f}"
-
-
-def _digits(centre: float, scale: float) -> int:
-    """As many as tell a twentieth of the scale."""
-    return max(1, 1 + math.floor(math.log10(max(abs(centre), scale))) - math.floor(math.log10(scale / 20)))
-
-
 def _numbers(summary: Summary, units: str) -> str:
+    """Per unit of a column, as ``Fit.summary`` has it."""
     ratio = summary.ratio_name if units == "original" else None
-    heads = ["mean", "sd", "lower", "upper", "P(sign)", "sign is clear"]
-    heads += [f"{ratio.replace('_', ' ')} and interval"] if ratio else []
     sampled = summary.fit.diagnostics is not None
-    heads += ["width by privacy", *(["effective draws", "R-hat"] if sampled else [])]
-    rows = []
-    for each in summary.coefficients:
-        estimate = each.units[units]
-        cells = [plain_number(part) for part in (estimate.mean, estimate.sd, estimate.lower, estimate.upper)]
-        cells += [percent(estimate.p_sign, summary.draws), "yes" if estimate.clear else "no"]
-        if ratio and estimate.ratio is not None:
-            middle, lower, upper = (plain_number(part, 4) for part in estimate.ratio)
+    heads = ["mean (sd)", f"{100 * summary.prob:g} % interval", "P(sign)"]
+    heads += [f"{ratio.replace('_', ' ')} and interval"] if ratio else []
+    heads += ["width by privacy", *(["effective draws, R-hat"] if sampled else [])]
+    lines = []
+    rows: Sequence[Mapping[str, Any]] = [each.plain for each in summary.coefficients]
+    if units != "original":
+        rows = summary.fit.summary_rows(summary.prob, units)
+    for each, row in zip(summary.coefficients, rows, strict=True):
+        cells = _mean_and_interval(row)
+        cells += [percent(row["p_sign"], summary.draws)]
+        if ratio:
+            middle, lower, upper = (number(row[ratio + end], 4) for end in ("", "_lower", "_upper"))
             cells.append("–" if each.name == "Intercept" else f"{middle} ({lower} to {upper})")
-        cells += [times(estimate.inflation)]
-        cells += [count(each.ess), plain_number(each.r_hat, 4)] if sampled else []
-        body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{escape(each.name)}</th>{body}</tr>')
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("coefficient", *heads))
-    caption = f"Posterior of the coefficients in {units} units; {100 * summary.prob:g} % intervals."
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table of coefficients"><table>'
-        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        cells += [times(row["inflation"])]
+        cells += [f"{count(row['ess'])}, {number(row['r_hat'], 4)}"] if sampled else []
+        lines.append(_line([each.name, *cells], heads))
+    caption = f"Posterior of the coefficients in {units} units, for one unit; {100 * summary.prob:g} % intervals."
+    return _table(caption, heads, lines)
 
 
 def _own_table(summary: Summary, units: str) -> str:
     """What this very table would say without noise: narrower, and silent about other samples."""
-    rows = []
-    for each in summary.coefficients:
-        if each.own_table is None:
-            return ""
-        estimate = each.own_table[units]
-        cells = [plain_number(part) for part in (estimate.mean, estimate.sd, estimate.lower, estimate.upper)]
-        body = "".join(f"<td>{cell}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{escape(each.name)}</th>{body}</tr>')
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("coefficient", "mean", "sd", "lower", "upper"))
+    if any(each.own_table is None for each in summary.coefficients):
+        return ""
+    heads = ["mean (sd)", f"{100 * summary.prob:g} % interval"]
+    rows = summary.fit.summary_rows(summary.prob, units, "table")
+    lines = [_line([name, *_mean_and_interval(row)], heads) for name, row in zip(summary.fit.names, rows, strict=True)]
     caption = (
         "The estimate that this very table would give without privacy noise. Its intervals hold privacy noise only:"
         " they say nothing about other people than those in the table."
     )
+    return _table(caption, heads, lines)
+
+
+def _mean_and_interval(row: Mapping[str, Any]) -> list[str]:
+    return [f"{number(row['mean'])} ({number(row['sd'])})", f"{number(row['lower'])} to {number(row['upper'])}"]
+
+
+def _table(caption: str, heads: Sequence[str], lines: Sequence[str]) -> str:
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("coefficient", *heads))
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="The table\'s own estimate"><table>'
-        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<table class="stack"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
     )
 
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.analyst.cautions import WANTED_ESS
+from dpglm.analyst.labels import Named, named_coefficients
+from dpglm.analyst.marginal import MarginalEffect
+from dpglm.analyst.marginal import all_effects as average_effects
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.analyst.result import UNITS, Fit, import_arviz
 from dpglm.analyst.typical import reference_point
 from dpglm.report.effects import Effect, all_effects
+from dpglm.report.health import Health, health_of
 from dpglm.values import Level
 
 Floats = npt.NDArray[np.float64]
 
-LARGEST_R_HAT, LARGEST_PARETO_K, LARGEST_DIVERGENT_SHARE = 1.01, 0.7, 0.001
-LEAST_CHANCE = 1e-3  # of a look's score, by what the looks before it predicted
 INNER = 0.5  # probability of the thick part of an interval
-_CURVE_POINTS, _FEWER_POINTS, _MANY_COEFFICIENTS = 81, 41, 40
+_CURVE_POINTS, _FEWER_POINTS, _MANY_COEFFICIENTS = 81, 29, 40
 _PRIOR_DRAWS = 20_000
 _TAIL = 0.0005  # of a density, left out at each end
 
@@ -70,44 +71,44 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Coefficient:
-    """One coefficient: its estimate by units ("original", "scaled"), and how well it was sampled.
+    """One coefficient: its estimate by units ("original", "scaled"), and what people call it.
 
-    ``own_table`` is the estimate that this very table would give without noise, where looks at one table tell; ``ess``
-    and ``r_hat`` are not a number where no chain was run.
+    In original units an estimate is for the step of ``named``. ``own_table`` is the estimate that this very table would
+    give without noise, where looks at one table tell. ``plain`` is its row of ``Fit.summary``, for one unit.
     """
 
     name: str
+    named: Named
     units: Mapping[str, Estimate]
     own_table: Mapping[str, Estimate] | None
-    ess: float
-    r_hat: float
-
-
-@dataclass(frozen=True)
-class Health:
-    """One thing that the sampler says about itself, or the looks about each other, and what it means."""
-
-    label: str
-    value: str
-    good: bool
-    words: str
+    plain: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What a report shows."""
+    """What a report shows.
+
+    ``draws`` is how many probabilities were estimated by, None where they are exact. ``average`` are average marginal
+    effects, where there is a survey and coefficients do not say the same already.
+    """
 
     fit: Fit
     prob: float
-    draws: int
+    draws: int | None
     coefficients: tuple[Coefficient, ...]
     effects: tuple[Effect, ...]
+    average: tuple[MarginalEffect, ...]
     reference: Mapping[str, Level]
     health: tuple[Health, ...]
 
     @property
     def ratio_name(self) -> str | None:
         return self.fit.ratio_name
+
+    @property
+    def slopes(self) -> tuple[Coefficient, ...]:
+        """All but the intercept."""
+        return tuple(each for each in self.coefficients if each.name != "Intercept")
 
     @property
     def rows(self) -> int:
@@ -122,24 +123,58 @@ class Summary:
 
 def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = None) -> Summary:
     """All numbers of a report."""
-    first = fit.summary_rows(prob)
+    plain = fit.summary_rows(prob)
+    named = named_coefficients(fit.releases[0])
     by_units = {units: estimates(fit, prob=prob, units=units) for units in UNITS}
     own = None
     if fit.table_coefficients is not None:
         own = {units: estimates(fit, prob=prob, units=units, target="table") for units in UNITS}
+
+    def stepped(found: Mapping[str, tuple[Estimate, ...]], index: int) -> dict[str, Estimate]:
+        original, scaled = (found[units][index] for units in UNITS)
+        return {UNITS[0]: for_a_step(original, named[index].step), UNITS[1]: scaled}
+
     coefficients = tuple(
         Coefficient(
-            name,
-            {units: by_units[units][index] for units in UNITS},
-            None if own is None else {units: own[units][index] for units in UNITS},
-            float(first[index].get("ess", math.nan)),
-            float(first[index].get("r_hat", math.nan)),
+            name, named[index], stepped(by_units, index), None if own is None else stepped(own, index), plain[index]
         )
         for index, name in enumerate(fit.names)
     )
     effects = all_effects(fit, prob=prob, at=at)
-    draws = fit.coefficients.shape[0] * fit.coefficients.shape[1]
-    return Summary(fit, prob, draws, coefficients, effects, reference_point(fit.releases[0], at), health_of(fit))
+    exact = fit.normal() is not None
+    draws = None if exact else fit.coefficients.shape[0] * fit.coefficients.shape[1]
+    return Summary(
+        fit, prob, draws, coefficients, effects, _average(fit, prob), reference_point(fit.releases[0], at),
+        health_of(fit),
+    )  # fmt: skip
+
+
+def _average(fit: Fit, prob: float) -> tuple[MarginalEffect, ...]:
+    design = fit.releases[0].design
+    additive = all(len(column.factors) == 1 for term in design.terms for column in term.columns)
+    if fit.releases[0].survey_record is None or (fit.link == "identity" and additive):
+        return ()
+    return tuple(average_effects(fit, prob))
+
+
+def for_a_step(estimate: Estimate, step: float) -> Estimate:
+    """The same coefficient for some units of its column."""
+    if step == 1:
+        return estimate
+    ends = ("mean", "sd", "lower", "upper", "inner_lower", "inner_upper")
+    ratio, density = estimate.ratio, estimate.density
+    return replace(
+        estimate,
+        **{part: getattr(estimate, part) * step for part in ends},
+        ratio=None if ratio is None else (_power(ratio[0], step), _power(ratio[1], step), _power(ratio[2], step)),
+        density=None if density is None else Curve(density.x * step, density.y / step, density.below),
+        prior=None if estimate.prior is None else estimate.prior / step,
+    )
+
+
+def _power(ratio: float, step: float) -> float:
+    """A ratio for a step; never more than a float holds."""
+    return math.exp(min(max(step * math.log(max(ratio, 1e-300)), -700.0), 700.0))
 
 
 def estimates(
@@ -209,56 +244,6 @@ def _around(low: float, high: float, points: int) -> Floats:
     if 0 < -high < 1.2 * width:
         high = 0.04 * width
     return np.linspace(low, high, points)
-
-
-def health_of(fit: Fit) -> tuple[Health, ...]:
-    """R-hat, effective draws and divergences, or what a Laplace approximation has instead."""
-    diagnostics = fit.diagnostics
-    chains, draws = fit.coefficients.shape[:2]
-    if diagnostics is None:
-        return _health_of_looks(fit)
-    if fit.method == "laplace":
-        k = diagnostics.pareto_k if diagnostics.pareto_k is not None else math.nan
-        good = k < LARGEST_PARETO_K
-        words = "The Gaussian approximation fits." if good else "The approximation is not to be trusted: use NUTS."
-        found = "Found." if diagnostics.mode_converged else "No clear peak was found: use NUTS."
-        return (
-            Health("Pareto k", f"{k:.2f}", good, f"{words} It should be below {LARGEST_PARETO_K}."),
-            Health("Peak", "yes" if diagnostics.mode_converged else "no", diagnostics.mode_converged, found),
-        )
-    r_hat = float(np.max(diagnostics.r_hat))
-    ess = float(min(diagnostics.ess_bulk.min(), diagnostics.ess_tail.min()))
-    share = diagnostics.divergences / (chains * draws)
-    if math.isnan(r_hat):
-        agreement = Health("R-hat", "none", False, "One chain has nothing to agree with: run four.")
-    else:
-        good = r_hat <= LARGEST_R_HAT
-        words = f"The {chains} chains agree." if good else "The chains disagree: run longer before you use this."
-        agreement = Health("Largest R-hat", f"{r_hat:.3f}", good, f"{words} It should be at most {LARGEST_R_HAT}.")
-    enough = ess >= WANTED_ESS
-    words = "Enough for stable interval ends." if enough else "Interval ends may still move: run longer."
-    smooth = share <= LARGEST_DIVERGENT_SHARE
-    tails = "The sampler met no obstacle." if smooth else "The tails may be missed: read intervals with care."
-    return (
-        agreement,
-        Health(
-            "Fewest effective draws",
-            f"{ess:,.0f}" if math.isfinite(ess) else "n/a",
-            enough,
-            f"{words} {WANTED_ESS:,} are wanted.",
-        ),
-        Health("Divergent steps", f"{diagnostics.divergences:,} of {chains * draws:,}", smooth, tails),
-    )
-
-
-def _health_of_looks(fit: Fit) -> tuple[Health, ...]:
-    """Whether the looks agree with each other."""
-    assert fit.closed is not None
-    chance = float(fit.closed.surprises.min()) if fit.closed.surprises.size else 1.0
-    agree = chance >= LEAST_CHANCE
-    words = "Each look found what the ones before it pointed to." if agree else "A look missed what others pointed to."
-    shown = f"{chance:.2f}" if chance >= 0.01 else f"{chance:.0e}"
-    return (Health("Agreement of looks", shown, agree, f"{words} It should be above {LEAST_CHANCE:g}."),)
 
 
 class _Priors:

@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 Scale = Callable[[float], float]
 
 PLOT_HEIGHT, STRIP_HEIGHT, LEVEL_HEIGHT = 150, 34, 18
+_LARGEST_LOGARITHM, _MOST_TICKS = 600.0, 7
 
 
 def escape(text: object) -> str:
@@ -49,6 +50,30 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [float(f"{index * step:.10g}") for index in range(first, last + 1)]
 
 
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Round ratios whose logarithms lie in a range: as many as there is room for.
+
+    >>> ratio_ticks(-0.75, 0.75), ratio_ticks(-0.1, 0.5)
+    ([0.5, 1.0, 2.0], [1.0, 1.2, 1.4, 1.6])
+    """
+    if not (-_LARGEST_LOGARITHM < low < high < _LARGEST_LOGARITHM):
+        return []
+    first, last = math.floor(low / math.log(10)), math.ceil(high / math.log(10))
+    of_ten = [each * 10.0**power for power in range(first, last + 1) for each in (1, 2, 5)]
+    inside = [float(f"{each:.6g}") for each in of_ten if low <= math.log(each) <= high]
+    if len(inside) < 3:
+        return [each for each in ticks(math.exp(low), math.exp(high), 4) if each > 0]
+    while len(inside) > _MOST_TICKS:
+        inside = _thinned(inside)
+    return inside
+
+
+def _thinned(values: list[float]) -> list[float]:
+    """Powers of ten alone; of many, every other one."""
+    powers = [each for each in values if f"{each:e}".startswith("1.000000")]
+    return powers if 2 <= len(powers) < len(values) else values[::2]
+
+
 def tick_labels(values: Sequence[float]) -> list[str]:
     """The same number of decimals for all."""
     if len(values) < 2:
@@ -60,39 +85,51 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     return [f"{value:,.{decimals}f}".replace("-", "−") for value in values]
 
 
-def strip(estimate: Estimate, to_percent: Scale, label: str) -> str:
-    """An interval on a line: thin for all of it, thick for its middle half, a dot at the mean, a line at zero."""
-    low, high = to_percent(estimate.lower), to_percent(estimate.upper)
+def strip(estimate: Estimate, low: float, high: float, label: str) -> str:
+    """An interval on a line: thin for all of it, thick for its middle half, a dot at the mean, a line at zero.
+
+    Where it goes on beyond the range, an arrow says so.
+    """
+    to_percent = scale(low, high)
+    start, end = to_percent(estimate.lower), to_percent(estimate.upper)
     inner_low, inner_high = to_percent(estimate.inner_lower), to_percent(estimate.inner_upper)
     middle, zero = STRIP_HEIGHT // 2, to_percent(0.0)
     kind = "clear" if estimate.clear else "open"
+    left = f'<text class="more" x="0" y="{middle - 6}">◂</text>' if estimate.lower < low else ""
+    right = f'<text class="more" x="100%" y="{middle - 6}" text-anchor="end">▸</text>' if estimate.upper > high else ""
+    dot = f'<circle cx="{to_percent(estimate.mean):.2f}%" cy="{middle}" r="5"/>' if low < estimate.mean < high else ""
     return (
         f'<svg class="strip {kind}" width="100%" height="{STRIP_HEIGHT}" role="img" aria-label="{escape(label)}">'
         f"<title>{escape(label)}</title>"
         f'<line class="zero" x1="{zero:.2f}%" x2="{zero:.2f}%" y1="0" y2="{STRIP_HEIGHT}"/>'
-        f'<line class="outer" x1="{low:.2f}%" x2="{high:.2f}%" y1="{middle}" y2="{middle}"/>'
+        f'<line class="outer" x1="{start:.2f}%" x2="{end:.2f}%" y1="{middle}" y2="{middle}"/>'
         f'<line class="inner" x1="{inner_low:.2f}%" x2="{inner_high:.2f}%" y1="{middle}" y2="{middle}"/>'
-        f'<circle cx="{to_percent(estimate.mean):.2f}%" cy="{middle}" r="5"/></svg>'
+        f"{dot}{left}{right}</svg>"
     )
 
 
-def level_strip(mean: float, lower: float, upper: float, to_percent: Scale, label: str) -> str:
-    """A predicted outcome of one level."""
+def level_strip(
+    mean: float, lower: float, upper: float, to_percent: Scale, label: str, *, clear: bool = True, zero: bool = False
+) -> str:
+    """A predicted outcome of one level, or a change of the outcome, with a line at zero."""
     middle = LEVEL_HEIGHT // 2
+    kind = "clear" if clear else "open"
+    at = f"{to_percent(0.0):.2f}%"
+    line = f'<line class="zero" x1="{at}" x2="{at}" y1="0" y2="{LEVEL_HEIGHT}"/>' if zero else ""
     return (
-        f'<svg class="strip clear" width="100%" height="{LEVEL_HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"<title>{escape(label)}</title>"
+        f'<svg class="strip {kind}" width="100%" height="{LEVEL_HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title>{line}"
         f'<line class="outer" x1="{to_percent(lower):.2f}%" x2="{to_percent(upper):.2f}%" y1="{middle}" y2="{middle}"/>'
         f'<circle cx="{to_percent(mean):.2f}%" cy="{middle}" r="5"/></svg>'
     )
 
 
-def axis(values: Sequence[float], to_percent: Scale) -> str:
+def axis(values: Sequence[float], to_percent: Scale, labels: Sequence[str] | None = None) -> str:
     """Labelled ticks under strips."""
     marks = "".join(
         f'<line class="tick" x1="{to_percent(value):.2f}%" x2="{to_percent(value):.2f}%" y1="0" y2="5"/>'
         f'<text x="{to_percent(value):.2f}%" y="18" text-anchor="middle">{label}</text>'
-        for value, label in zip(values, tick_labels(values), strict=True)
+        for value, label in zip(values, tick_labels(values) if labels is None else labels, strict=True)
     )
     return f'<svg class="axis" width="100%" height="22" aria-hidden="true">{marks}</svg>'
 

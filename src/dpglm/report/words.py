@@ -10,13 +10,16 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dpglm.analyst.closed_form import CLOSED_FORM
+from dpglm.analyst.labels import expression_title, outcome_title
+from dpglm.analyst.marginal import TYPICAL_ROWS
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior, distribution_text
 from dpglm.analyst.result import UNITS, Fit
 from dpglm.analyst.typical import predictors, reference_point
-from dpglm.formats import listed, number, small
+from dpglm.expressions import Expression
+from dpglm.formats import listed, number, small, some
 from dpglm.formula import Design
 from dpglm.releases import Release
-from dpglm.report.summary import Estimate, Summary
+from dpglm.report.summary import Coefficient, Estimate, Summary
 from dpglm.schema import Column
 from dpglm.values import Level
 
@@ -32,15 +35,15 @@ def outcome_words(design: Design) -> str:
     """What is predicted: a probability, an expected count or a mean."""
     source = design.outcome.source
     if isinstance(source, Column):
-        return f"probability that {source.name} is {source.levels[design.outcome.level]}"
-    return f"expected value of {design.outcome.name}"
+        return f"probability that {source.title} is {source.levels[design.outcome.level]}"
+    return f"expected value of {outcome_title(design)}"
 
 
 def question(design: Design) -> str:
     """The regression as a question."""
     source = design.outcome.source
-    what = f"{source.name} ({_against(source, design)})" if isinstance(source, Column) else design.outcome.name
-    return f"How does {what} depend on {listed([column.name for column in predictors(design)])}?"
+    what = f"{source.title} ({_against(source, design)})" if isinstance(source, Column) else outcome_title(design)
+    return f"How does {what} depend on {some([column.title for column in predictors(design)])}?"
 
 
 def _against(column: Column, design: Design) -> str:
@@ -49,23 +52,46 @@ def _against(column: Column, design: Design) -> str:
 
 
 def findings(summary: Summary) -> list[str]:
-    """Two or three sentences: which effects have a clear sign, which do not, what privacy costs."""
-    slopes = [each for each in summary.coefficients if each.name != "Intercept"]
-    estimates = [(each.name, each.units[UNITS[0]]) for each in slopes]
-    up = [name for name, estimate in estimates if estimate.clear and estimate.positive >= 0.5]
-    down = [name for name, estimate in estimates if estimate.clear and estimate.positive < 0.5]
-    open_ = [name for name, estimate in estimates if not estimate.clear]
+    """A few sentences: which effects have a clear sign, which do not."""
     design = summary.fit.releases[0].design
+    clear = [each for each in summary.slopes if each.units[UNITS[0]].clear]
+    open_ = [each for each in summary.slopes if not each.units[UNITS[0]].clear]
     sentences = []
-    for names, direction, side in ((up, "up", "above"), (down, "down", "below")):
-        if names and _is_additive(design):
-            sentences.append(f"The {outcome_words(design)} goes {direction} with {listed(names)}.")
-        elif names:
-            sentences.append(f"Clearly {side} zero: {listed(names)}.")
+    for up in (True, False):
+        found = [each for each in clear if (each.units[UNITS[0]].positive >= 0.5) == up]
+        if found and _is_additive(design):
+            sentences.append(_direction(found, up, design))
+        elif found:
+            sentences.append(
+                f"Clearly {'above' if up else 'below'} zero: {some([each.named.label for each in found])}."
+            )
     if open_:
         stay = "their signs stay open" if len(open_) > 1 else "its sign stays open"
-        sentences.append(f"For {listed(open_)} the {100 * summary.prob:g} % interval holds zero: {stay}.")
+        names = some([each.named.label for each in open_])
+        sentences.append(f"For {names} the {100 * summary.prob:g} % interval holds zero: {stay}.")
     return sentences
+
+
+def _direction(found: list[Coefficient], up: bool, design: Design) -> str:
+    """Where the outcome goes with numbers, and for which levels it is higher or lower than for which."""
+    columns = {column.name: column for term in design.terms for column in term.columns}
+    numbers: list[str] = []
+    levels: dict[tuple[str, str | None], list[str]] = {}
+    for each in found:
+        (factor,) = columns[each.name].factors
+        if isinstance(factor.source, Expression):
+            numbers.append(expression_title(factor.source, design.schema))
+        else:
+            own = levels.setdefault((factor.source.title, each.named.versus), [])
+            own.append(str(factor.source.levels[factor.level]))
+    parts = [f"goes {'up' if up else 'down'} with {some(numbers)}"] if numbers else []
+    compared = [
+        f"where {title} is {some(own, word='or')}" + ("" if versus is None else f" than where it is {versus}")
+        for (title, versus), own in levels.items()
+    ]
+    if compared:
+        parts.append(f"is {'higher' if up else 'lower'} {some(compared)}")
+    return f"The {outcome_words(design)} {'; it '.join(parts)}."
 
 
 def _is_additive(design: Design) -> bool:
@@ -78,14 +104,14 @@ def _is_additive(design: Design) -> bool:
 
 def inflation_words(summary: Summary, units: str) -> str:
     """What privacy costs, in widths and in rows."""
-    values = [each.units[units].inflation for each in summary.coefficients if each.name != "Intercept"]
+    values = [each.units[units].inflation for each in summary.slopes]
     values = sorted(value for value in values if math.isfinite(value))
     if not values:
         return "How much of the width is privacy could not be worked out for this fit."
     low, high = max(values[0], 1.0), max(values[-1], 1.0)
     rows = sorted(summary.rows / max(value, 1.0) ** 2 for value in (low, high))
     span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    about = [f"{float(f'{each:.2g}'):,.0f}" for each in rows]
+    about = [f"{min(float(f'{each:.2g}'), summary.rows):,.0f}" for each in rows]
     equal = about[0] if about[0] == about[1] else f"{about[0]} to {about[1]}"
     return (
         f"Privacy noise makes the intervals {span} times as wide as they would be without it. That is about as much as"
@@ -104,8 +130,8 @@ def unit_words(units: str, summary: Summary) -> str:
     effect = family.effect if summary.fit.link == family.link else "linear predictor"
     if units == "original":
         return (
-            f"Change of the {effect} for one more unit of the column as it is in the table, or for this level instead"
-            " of the reference level. Each row has its own scale, so that small units stay visible."
+            f"Change of the {effect} for a step of a number, as named beside it, or for this level instead of the one"
+            " that it is compared with (vs.). Steps are round numbers near the column's scale: all share one scale."
         )
     if summary.fit.closed is not None:
         return (
@@ -118,6 +144,16 @@ def unit_words(units: str, summary: Summary) -> str:
     )
 
 
+def average_words(summary: Summary) -> str:
+    """What average marginal effects are, and over what."""
+    design = summary.fit.releases[0].design
+    unit = "percentage points" if design.family.outcome_limits == (0.0, 1.0) else "units of the outcome"
+    return (
+        f"By how much the {outcome_words(design)} changes when one predictor changes and the rest stays as it is, in"
+        f" {unit}: {TYPICAL_ROWS}. No row of the table was used."
+    )
+
+
 def shown_value(value: Level, column: Column) -> str:
     """A value of a predictor as text."""
     return str(value) if column.has_levels or isinstance(value, str | bool) else f"{float(value):.6g}"
@@ -126,7 +162,9 @@ def shown_value(value: Level, column: Column) -> str:
 def reference_words(summary: Summary) -> str:
     """Where the other predictors stand in the plots of effects."""
     columns = summary.fit.releases[0].design.schema.columns
-    values = [f"{name} = {shown_value(value, columns[name])}" for name, value in summary.reference.items()]
+    values = [
+        f"{columns[name].title} = {shown_value(value, columns[name])}" for name, value in summary.reference.items()
+    ]
     return f"The other predictors stay at {listed(values)}."
 
 
@@ -141,7 +179,7 @@ def choice_words(summary: Summary) -> str:
     """Where these points come from."""
     if summary.fit.closed is None:
         return "These points are public choices, not values of the table."
-    return "These points follow from the noisy survey and the schema alone."
+    return "These are typical values: centres and most common levels, as the noisy survey shows them."
 
 
 def prior_words(fit: Fit) -> str:
