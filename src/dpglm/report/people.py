@@ -58,9 +58,10 @@ def _survey_table(record: SurveyRecord) -> str:
     counted = ""
     if not design.every_row_counts:
         number, stddev = record.counted(design)
-        share = noisy_share(number / dataset.rows, stddev / dataset.rows)
+        share = noisy_share(number / survey.total, stddev / survey.total)
         counted = f" About {share} of them count, and shares are of these."
-    caption = f"{dataset.name}: {dataset.rows:,} rows, each {dataset.unit}.{counted}"
+    about = "about " if dataset.number is None else ""
+    caption = f"{dataset.name}: {about}{survey.total:,.0f} rows, each {dataset.unit}.{counted}"
     head = "".join(f'<th scope="col">{text}</th>' for text in ("column", "centre (scale), or share", "missing"))
 
     def table(groups: list[list[str]]) -> str:
