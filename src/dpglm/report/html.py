@@ -18,12 +18,8 @@ from typing import TYPE_CHECKING, Any
 from dpglm.analyst.result import Fit
 from dpglm.errors import FileError, InputError
 from dpglm.release_file import as_path, write_atomically
-<<<<<<< HEAD
 from dpglm.report import charts, sections, survival, words
-=======
-from dpglm.report import charts, sections, words
 from dpglm.report.people import people
->>>>>>> e201edb2178034363001ea41102eef4a5b99a1db
 from dpglm.report.summary import Summary, summarize
 from dpglm.report.svg import escape
 
