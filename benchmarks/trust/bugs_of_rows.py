@@ -96,7 +96,7 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def rounded(self: Any, question: Any) -> Any:
         found = ANSWERS(self, question)
-        return tuple(-(-value // 3) * 3 for value in found) if question.subject is None else found
+        return tuple(-(-value // 2**22) * 2**22 for value in found) if question.subject is None else found
 
     return [(survey_counts.TableCounts, "answers", rounded)]
 

@@ -50,7 +50,7 @@ def random_survey(design: Design, rng: np.random.Generator) -> Survey:
         else:
             shares = rng.dirichlet(np.ones(subject.cells)) + rng.normal(0, 0.05, subject.cells)
             places.append(Place(0.0, 1.0, tuple(shares.tolist()), 0.05))
-    return Survey(subjects(design), tuple(places), (0.0,) * len(design.table_columns), 100.0, 1.0, (), 100.0)
+    return Survey(subjects(design), tuple(places), (0.0,) * len(design.table_columns), 100.0, 1.0, (), 100.0, 100.0)
 
 
 def coded(family: str, formula: str, seed: int) -> tuple[Design, Design, Survey, np.random.Generator]:
