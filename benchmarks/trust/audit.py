@@ -273,13 +273,14 @@ def _looks_alone(batch: Any, case: Case, release: Release) -> list[list[int]]:
     counts, rows = by_looks.table_counts(batch, case.design), bounded_rows.standard_rows(batch, release.design)
     for part in parts_of(release):
         if isinstance(part.content, Question):
-            found.append([answer * 2**COUNT_BITS for answer in counts.answers(part.content)])
+            found.append(list(counts.answers(part.content)))
             continue
         stage, block = part.content
         if isinstance(stage, Profile):
             cells = by_looks.profile_counts(batch, release.design, stage.view).cells[block].tolist()
-            require("sums", sum(cells) in (0, 1) and min(cells) == 0, "a row is not in one cell, or none, alone")
-            found.append([count * 2**COUNT_BITS for count in cells])
+            one = 2**COUNT_BITS
+            require("sums", sum(cells) in (0, one) and min(cells) == 0, "a row is not in one cell, or none, alone")
+            found.append(cells)
             continue
         assert isinstance(stage.viewpoint, Viewpoint)
         pair = bounded_rows.bounded_vectors(rows, release.design, stage.viewpoint)

@@ -12,6 +12,7 @@ import numpy as np
 from dpglm import release_file
 from dpglm.custodian import bounded_rows, by_looks, look_plan, profile_counts
 from dpglm.custodian.charge import Account
+from dpglm.custodian.survey_counts import STEPS
 from trust.planting import Replacement, planted
 
 COUNTS, PROFILED, CELLS, FAR_CELLS, EXACT = (
@@ -29,7 +30,7 @@ def with_cells(wrong: Any) -> list[Replacement]:
 
     def counted(batch: Any, *arguments: Any, **given: Any) -> Any:
         found = COUNTS(batch, *arguments, **given)
-        return replace(found, cells=tuple(wrong(cells, batch.num_rows - cells.sum()) for cells in found.cells))
+        return replace(found, cells=tuple(wrong(cells, batch.num_rows * STEPS - cells.sum()) for cells in found.cells))
 
     return [(by_looks, "profile_counts", counted)]
 
@@ -82,7 +83,7 @@ def _() -> list[Replacement]:
         rung = profile_counts._rung(reach, profile_counts.FAR)
         along = np.abs(profile_counts.exact_multipliers(profile_counts.directions(view)) @ x)
         farthest = along >= 0.5 * along.max(axis=0)
-        return np.concatenate([farthest[:, rung == number].sum(axis=1) for number in (1, 2)])
+        return np.concatenate([farthest[:, rung == number].sum(axis=1) for number in (1, 2)]) * STEPS
 
     return [(profile_counts, "_far_cells", of_several)]
 

@@ -25,6 +25,7 @@ from trust.planting import Replacement, planted
 CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows.coded_response, mechanism.sensitivity
 STANDARD, MONOMIALS, COUNTS = bounded_rows.standard_rows, by_looks.monomial_stddevs, by_looks.table_counts
 RELEASE, GRID_STDDEVS, MU_OF = by_looks.Release, mechanism._grid_stddevs, mechanism.mu_of
+VECTORS = bounded_rows.bounded_vectors
 EXACT, ANSWERS = by_looks.exact_sums, survey_counts.TableCounts.answers
 COUNT, HOLDS, CLEAN_ROWS = passes.Counter.add, conditions.Condition.holds, rows.clean_rows
 
@@ -66,6 +67,32 @@ def _() -> list[Replacement]:
     return [*through, (formula, "np", open_to_nan), (rows, "np", open_to_nan)]
 
 
+@planted("weights divided by their mean in the batch", where="weights")
+def _() -> list[Replacement]:
+    def divided(batch: Any, design: Any) -> Any:
+        found = STANDARD(batch, design)
+        return replace(found, weights=found.weights / max(float(found.weights.mean()), 1e-9))
+
+    return [(bounded_rows, "standard_rows", divided)]
+
+
+@planted("rows weighed after they were bounded", where="weights")
+def _() -> list[Replacement]:
+    def after(rows_: Any, design: Any, view: Any) -> Any:
+        score, information = VECTORS(replace(rows_, weights=None), design, view)
+        return np.rint(score * rows_.weights), np.rint(information * np.sqrt(rows_.weights))
+
+    return [(bounded_rows, "bounded_vectors", after)]
+
+
+@planted("the sum of weights counted as if the largest were not public", where="weights")
+def _() -> list[Replacement]:
+    def in_units(cleaned: Any, design: Any) -> int:
+        return 0 if design.weights is None else int(np.floor(cleaned[design.weights] * 2**20).sum())
+
+    return [(survey_counts, "_weight", in_units)]
+
+
 @planted("a private number of rows that progress tells", where="added")
 def _() -> list[Replacement]:
     def told(source: Any, design: Any, of_batch: Any, counter: Any = None) -> Any:
@@ -96,7 +123,7 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def rounded(self: Any, question: Any) -> Any:
         found = ANSWERS(self, question)
-        return tuple(-(-value // 3) * 3 for value in found) if question.subject is None else found
+        return tuple(-(-value // 2**22) * 2**22 for value in found) if question.subject is None else found
 
     return [(survey_counts.TableCounts, "answers", rounded)]
 

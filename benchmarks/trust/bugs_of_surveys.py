@@ -46,7 +46,8 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def use(seen: list[Any]) -> list[Replacement]:
         def exact(design: Any, complete: float, stddev: float) -> Any:
-            return survey.Rows(max(float(seen[0].missing[-1]), 1.0) if seen else complete, stddev)
+            counted = float(seen[0].missing[-3]) / 2**survey.COUNT_BITS if seen else complete
+            return survey.Rows(max(counted, 1.0), stddev)
 
         return [(survey, "counted_rows", exact)]
 
@@ -57,7 +58,8 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def summed(batch: Any, design: Any) -> Any:
         found = COUNTS(batch, design)
-        return replace(found, missing=np.append(found.missing[:-1] + found.missing[:-1].sum(), found.missing[-1]))
+        cells = found.missing[:-3]
+        return replace(found, missing=np.append(cells + cells.sum(), found.missing[-3:]))
 
     return [(by_looks, "table_counts", summed)]
 
@@ -94,8 +96,7 @@ def with_exact_counts(use: Any) -> list[Replacement]:
 def _() -> list[Replacement]:
     def use(seen: list[Any]) -> list[Replacement]:
         def answer(question: Any, integers: Any, stddev: float) -> Any:
-            exact = tuple(count * 2**survey.COUNT_BITS for count in seen[0].answers(question))
-            return ANSWER(question, exact, stddev)
+            return ANSWER(question, seen[0].answers(question), stddev)
 
         return [(by_looks, "answer_of", answer)]
 
@@ -122,7 +123,7 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def stopping(counts: Any, *arguments: Any) -> Any:
         record, alone = SURVEYED(counts, *arguments)
-        if counts.missing[:-1].any():
+        if counts.missing[:-3].any():
             raise SurveyError(alone)
         return record, alone
 
@@ -143,7 +144,7 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def whole(batch: Any, design: Any) -> Any:
         found = COUNTS(batch, design)
-        return replace(found, missing=np.where(found.missing > 0, batch.num_rows, 0))
+        return replace(found, missing=np.where(found.missing > 0, batch.num_rows * 2**survey.COUNT_BITS, 0))
 
     return [(by_looks, "table_counts", whole)]
 

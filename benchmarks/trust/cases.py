@@ -75,10 +75,12 @@ class Case:
     seed: int
     link: str | None = None
     where: str | None = None
+    weights: str | None = None
 
     @property
     def design(self) -> Design:
-        return build_design(self.formula, Schema.from_dict(self.schema), self.family, self.link, self.where)
+        schema = Schema.from_dict(self.schema)
+        return build_design(self.formula, schema, self.family, self.link, self.where, self.weights)
 
     @property
     def added(self) -> bool:
@@ -158,7 +160,9 @@ def _who_counts(case: Case) -> Case:
         middle = (column.lower + column.upper) / 2
         conditions = [f"`{name}` <= {middle!r}", f"not {middle!r} < `{name}`", f"`{name}` == `{name}`"]
     where = chance.choice([*conditions, None, None])
-    case = replace(case, schema=schema, where=where)
+    positive = [n for n, column in columns.items() if column.get("lower", 0) >= 0 and "upper" in column]
+    weights = chance.choice([*positive, None, None])
+    case = replace(case, schema=schema, where=where, weights=weights)
     return _added(case) if chance.random() < 0.5 else case
 
 

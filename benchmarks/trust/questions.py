@@ -38,8 +38,10 @@ def asked(design: Design, answering: Answering, stddev: float) -> list[Question]
             return questions
 
 
-def squared_change(question: Question, one: TableCounts, other: TableCounts) -> int:
-    return sum((a - b) ** 2 for a, b in zip(one.answers(question), other.answers(question), strict=True))
+def squared_change(question: Question, one: TableCounts, other: TableCounts) -> Fraction:
+    """In rows."""
+    moved = sum((a - b) ** 2 for a, b in zip(one.answers(question), other.answers(question), strict=True))
+    return Fraction(moved, 4**COUNT_BITS)
 
 
 def share_of_mu_squared(questions: list[Question], one: TableCounts, other: TableCounts, plan: LookPlan) -> Fraction:
@@ -55,6 +57,7 @@ def most_units(design: Design) -> int:
     added = design.schema.dataset.number is None
     if added or design.where is not None or any(column.fill is None for column in columns.values()):
         total += added + int(survey.SHARPER_COUNTED**2)  # all rows, and those that count
+    total += 0 if design.weights is None else int(survey.SHARPER_COUNTED**2)
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
             sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS

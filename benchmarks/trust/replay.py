@@ -174,7 +174,7 @@ def observe(
                     table, case.formula, schema=dpglm.Schema.from_dict(case.schema), family=case.family,
                     epsilon=case.epsilon, delta=case.delta, ledger=ledger, method=case.method, survey=earlier,
                     radius=case.radius, allocation=case.allocation, statistics=case.statistics, link=case.link,
-                    where=case.where,
+                    where=case.where, weights=case.weights,
                     progress=lambda done, total: watch.events.append(("progress", done, total)),
                 )  # fmt: skip
                 file = made.to_json()
@@ -206,6 +206,7 @@ def _from_the_command_line(case: Case, table: Path, schema: Path, ledger: Path |
     budget = ["--epsilon", repr(case.epsilon), "--delta", repr(case.delta)]
     account = ["--no-ledger"] if ledger is None else ["--ledger", str(ledger)]
     where = [] if case.where is None else ["--where", case.where]
+    where += [] if case.weights is None else ["--weights", case.weights]
     main([
         "release", str(table), "--schema", str(schema), "--formula", case.formula, "--family", case.family, *budget,
         *account, *([] if case.link is None else ["--link", case.link]), *where, "--output", str(output),

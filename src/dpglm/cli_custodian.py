@@ -196,6 +196,9 @@ def release(
         str | None,
         typer.Option(help="""A public condition: "age >= 20 and smoker == 'never'". Other rows do not count."""),
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="A numeric column: what each row weighs, as in a survey with sampling weights.")
+    ] = None,
     radius: Annotated[float | None, typer.Option(help="Of moments: hold rows in a smaller ball.")] = None,
     allocation: Annotated[
         str, typer.Option(help="Of moments: auto or equal.", autocompletion=among("auto", "equal"))
@@ -250,6 +253,7 @@ def release(
             made = dpglm.release(
                 source, formula, schema=declared, family=family, epsilon=epsilon, delta=delta, ledger=ledger,
                 method=method, link=link, survey=earlier, radius=radius, allocation=allocation, where=where,
+                weights=weights,
                 progress=progress,
             )  # fmt: skip
     except SurveyError as error:

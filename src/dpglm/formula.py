@@ -122,6 +122,8 @@ class Design:
     offset: DesignColumn | None
     limit: float = 1.0  # of a coded factor, and of a product of some
     where: Condition | None = None
+    weights: str | None = None  # a column's name
+    weight_scale: float = 1.0  # what weights are divided by
 
     @property
     def columns(self) -> tuple[DesignColumn, ...]:
@@ -156,10 +158,11 @@ class Design:
 
     @property
     def table_columns(self) -> tuple[Column, ...]:
-        """The columns of the table that are read, the outcome first, and last what only the condition needs."""
+        """The columns of the table that are read, the outcome first, and last what only condition and weights need."""
         factors = chain([self.outcome], *(column.factors for column in self.columns))
         names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
         names |= dict.fromkeys(() if self.where is None else self.where.columns)
+        names |= dict.fromkeys(() if self.weights is None else (self.weights,))
         return tuple(self.schema.columns[name] for name in names)
 
     @property
@@ -222,10 +225,17 @@ class Design:
         return matrix, shift
 
 
-def build_design(formula: object, schema: Schema, family: object, link: object = None, where: object = None) -> Design:
+def build_design(
+    formula: object,
+    schema: Schema,
+    family: object,
+    link: object = None,
+    where: object = None,
+    weights: object = None,
+) -> Design:
     """Parse a formula against a schema. Raises InputError for every mistake; reads no rows.
 
-    ``where`` is the text of a condition, or one that is parsed already.
+    ``where`` is the text of a condition, or one that is parsed already; ``weights`` the name of a column.
     """
     chosen = family_named(family, link)
     if not isinstance(formula, str) or not formula.strip() or len(formula) > _LONGEST_FORMULA:
@@ -241,9 +251,23 @@ def build_design(formula: object, schema: Schema, family: object, link: object =
     _refuse_many_columns(formula, len(raw_terms))  # every term adds one at least
     coded = _coded_terms(raw_terms, schema, intercept)
     condition = None if where is None else parse_condition(getattr(where, "text", where), schema)
-    design = Design(formula, chosen, schema, outcome, intercept, coded, offset, where=condition)
+    weighting = None if weights is None else _weights(weights, schema)
+    design = Design(formula, chosen, schema, outcome, intercept, coded, offset, where=condition, weights=weighting)
     _check_design(design)
     return design
+
+
+def _weights(name: object, schema: Schema) -> str:
+    """The name of a column that can be weights: numbers between declared bounds that are not negative."""
+    if not isinstance(name, str):
+        raise InputError("weights", name, "must be the name of a declared column", "correct it")
+    column = schema.column(name)
+    if column.has_levels:
+        raise InputError("weights", name, "has levels, not numbers", "use a numeric column")
+    if column.lower < 0 or column.is_wide:
+        rule = "needs declared bounds, the lower one at least 0: the upper one says how much one row may weigh"
+        raise InputError("weights", name, rule, "declare lower = 0 and an upper bound")
+    return name
 
 
 def _parse(formula: str) -> tuple[str, list[tuple[str, ...]]]:

@@ -210,12 +210,18 @@ def _version(release: Release) -> int:
     if release.survey_record is None:
         return 1
     record_design = release.survey_record.design
-    is_plain = record_design.every_row_counts and record_design.schema.dataset.protection == ONE_ROW_REPLACED
+    is_plain = (
+        record_design.every_row_counts
+        and record_design.weights is None
+        and record_design.schema.dataset.protection == ONE_ROW_REPLACED
+    )
     return 3 if is_plain else 4
 
 
 def _where_dict(design: Design) -> dict[str, Any]:
-    return {} if design.where is None else {"where": design.where.text}
+    """Which rows count, and what they weigh."""
+    found = {} if design.where is None else {"where": design.where.text}
+    return found if design.weights is None else {**found, "weights": design.weights}
 
 
 def _stage_dict(stage: Stage) -> dict[str, Any]:
@@ -292,6 +298,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
         "missing": list(survey.missing),
         "complete": survey.complete,
         **({} if design.schema.dataset.number is not None else {"all": survey.total}),
+        **({} if design.weights is None else {"mean_weight": survey.mean_weight}),
         "missing_noise_stddev": survey.stddev,
         "problems": list(survey.problems),
     }
@@ -300,7 +307,9 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
 def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
     """A stated survey; its columns must be those of its formula."""
     schema = Schema.from_dict({"dataset": dataset, "columns": data["declared_columns"]})
-    design = build_design(data["formula"], schema, data["family"], data.get("link"), data.get("where"))
+    design = build_design(
+        data["formula"], schema, data["family"], data.get("link"), data.get("where"), data.get("weights")
+    )
     about = subjects(design)
     if [subject.name for subject in about] != [column["name"] for column in data["columns"]]:
         raise InputError("survey", data["formula"], "its columns are not its formula's", "ask again")
@@ -322,12 +331,14 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
         asked.append((Question(each["subject"], ranges, each["squared_change"], float(each["sharper"])), integers))
     mu, stddev, complete = float(data["mu"]), float(data["noise_stddev"]), float(data["complete"])
     number = design.schema.dataset.number
+    if (design.weights is None) == ("mean_weight" in data):
+        raise InputError("survey", "mean_weight", "is stated where rows are weighted", "ask again")
     if (number is None) != ("all" in data):
         raise InputError("survey", "all", "is stated where the number of rows is private", "ask again")
     survey = Survey(
         about, tuple(places), tuple(map(float, data["missing"])), complete, float(data["missing_noise_stddev"]),
         tuple(data["problems"]), counted_rows(design, complete, stddev / SHARPER_COUNTED).number,
-        float(data["all"] if number is None else number),
+        float(data["all"] if number is None else number), float(data.get("mean_weight", 1.0)),
     )  # fmt: skip
     return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
@@ -356,7 +367,12 @@ def _from_dict(data: dict[str, Any]) -> Release:
     dataset |= {"unit": loss["privacy_unit"], "neighbours": protection.neighbours}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
     design = build_design(
-        regression["formula"], schema, regression["family"], regression.get("link"), regression.get("where")
+        regression["formula"],
+        schema,
+        regression["family"],
+        regression.get("link"),
+        regression.get("where"),
+        regression.get("weights"),
     )
     grid = Grid(data["grid"]["exponent"], data["grid"]["response_exponent"])
     record = _survey(data["survey"], dataset) if "survey" in data else None
@@ -364,8 +380,8 @@ def _from_dict(data: dict[str, Any]) -> Release:
         raise InputError("link", regression["link"], "belongs to releases by looks", "ask again")
     if (record is None) != (data["schema_version"] == 1):
         raise InputError("survey", data["schema_version"], "belongs to releases by looks", "ask again")
-    if record is None and not (design.every_row_counts and protection == ONE_ROW_REPLACED):
-        rule = "of moments, where rows may not count or are not replaced"
+    if record is None and not (design.every_row_counts and design.weights is None and protection == ONE_ROW_REPLACED):
+        rule = "of moments, where rows may not count, are weighted or are not replaced"
         raise InputError("regression", design.formula, rule, "ask again")
     kinds = [stage["kind"] for stage in data["stages"]]
     if kinds != (["moments"] if record is None else ["look"] * len(kinds)):

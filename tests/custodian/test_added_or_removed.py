@@ -22,7 +22,7 @@ from dpglm.custodian.build import Request, build_release
 from dpglm.custodian.look_plan import look_noise, plan_looks
 from dpglm.custodian.noise import OperatingSystemNoise
 from dpglm.custodian.sums import BlockSums
-from dpglm.custodian.survey_counts import TableCounts
+from dpglm.custodian.survey_counts import STEPS, TableCounts
 from dpglm.custodian.tables import open_table
 from dpglm.errors import BudgetError, InputError, SurveyError
 from dpglm.formula import Design, build_design
@@ -249,7 +249,7 @@ def scales(noise: Any) -> tuple[float, float, float]:
 
 
 def rounded(counts: TableCounts, question: Any) -> tuple[int, ...]:
-    return tuple(-(-value // 100) * 100 for value in ANSWERS(counts, question))
+    return tuple(-(-value // (100 * STEPS)) * 100 * STEPS for value in ANSWERS(counts, question))
 
 
 def refusing(found: int | None, design: Design) -> None:

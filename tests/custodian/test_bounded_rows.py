@@ -63,7 +63,7 @@ RUBBISH: list[Any] = [
 def survey_of(design: Design, places: dict[str, tuple[float, float]] | None = None) -> Survey:
     """A survey that says so of its numeric columns; by default, where all coordinates stay as they are."""
     told = [Place(*(places or {}).get(each.name, (0.0, 1.0)), (0.6, 0.4), 0.01) for each in subjects(design)]
-    return Survey(subjects(design), tuple(told), (), 10.0, 1.0, (), 10.0)
+    return Survey(subjects(design), tuple(told), (), 10.0, 1.0, (), 10.0, 10.0)
 
 
 def design_of(link: str, formula: str, places: dict[str, tuple[float, float]] | None = None) -> Design:

@@ -121,7 +121,7 @@ def test_one_row_can_move_the_whole_list_of_questions(family: str, outcome: str)
     one, other = (counts_of(table_of([row], design), design.of_size(1)) for row in (LOWEST, MISSING))
 
     def at_the_lowest(question: Question) -> tuple[float, ...]:
-        return tuple(float(rows * count) for count in one.answers(question))
+        return tuple(rows * count / 2**COUNT_BITS for count in one.answers(question))
 
     questions = asked(design, at_the_lowest, plan.survey_stddev)
     share = share_of_mu_squared(questions, one, other, plan)

@@ -73,7 +73,8 @@ def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
     x = design.predictors(clean.values, batch.num_rows)
     np.multiply(x, 2.0**ROW_BITS, out=x)
     counts = None if clean.counts.all() else clean.counts
-    return FixedPointRows(np.rint(x, out=x), coded_response(design, clean.values, grid), grid, counts)
+    weights = None if design.weights is None else clean.values[design.weights] / design.weight_scale
+    return FixedPointRows(np.rint(x, out=x), coded_response(design, clean.values, grid), grid, counts, weights)
 
 
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
@@ -84,6 +85,8 @@ def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tu
     mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
     y = outcomes(rows, design, view)
     residual = np.minimum(np.maximum(y, low), high) - mean
+    if rows.weights is not None:  # a row of weight two is two rows
+        residual, weight, largest = residual * rows.weights, weight * rows.weights, largest * rows.weights
     # kappa; a row at the origin is not bounded by anything and contributes nothing.
     kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
     shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))

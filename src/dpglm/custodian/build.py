@@ -47,6 +47,7 @@ class Request:
     statistics: object = "full"
     link: object = None
     where: object = None
+    weights: object = None
 
     def check_method(self) -> None:
         """Options belong to a method."""
@@ -54,7 +55,7 @@ class Request:
             raise InputError("method", self.method, f"must be one of {', '.join(METHODS)}", "correct it")
         if self.method == "moments" and self.link is not None:
             raise InputError("link", self.link, "belongs to the fit of a release of moments", "give it to dpglm.fit")
-        for name, shown in {"survey": "(a release)", "where": self.where}.items():
+        for name, shown in {"survey": "(a release)", "where": self.where, "weights": self.weights}.items():
             if self.method == "moments" and getattr(self, name) is not None:
                 raise InputError(name, shown, "belongs to method='looks'", "leave it out")
         for name, default in _OF_MOMENTS.items():
@@ -78,6 +79,7 @@ def release(
     allocation: str = "auto",
     statistics: Any = "full",
     where: str | None = None,
+    weights: str | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Turn a sensitive table into one noisy, self-describing release.
@@ -116,6 +118,9 @@ def release(
         pairs.
     where
         A public condition on declared columns, ``"age >= 20 and smoker == 'never'"``: rows outside of it do not count.
+    weights
+        A declared numeric column, with a lower bound of at least 0: what each row weighs, as in a survey with sampling
+        weights. Its upper bound says how much one row may weigh; standard errors are robust.
     progress
         Called with the rows done and the rows of all passes, at points that depend on the number of rows alone; where
         that is private, with passes done and all passes.
@@ -128,7 +133,8 @@ def release(
     says that a column cannot be used, ``SurveyError`` says so, and only the survey is spent.
     """
     request = Request(
-        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics, link, where
+        formula, schema, family, epsilon, delta, ledger, method, survey, radius, allocation, statistics, link, where,
+        weights,
     )  # fmt: skip
     return build_release(table, request, OperatingSystemNoise(), progress)
 
@@ -139,7 +145,9 @@ def build_release(
     """``release`` with its noise as an argument, which only tests have a use for."""
     source_of_noise = OperatingSystemNoise() if noise is None else noise
     request.check_method()
-    design = build_design(request.formula, as_schema(request.schema), request.family, request.link, request.where)
+    design = build_design(
+        request.formula, as_schema(request.schema), request.family, request.link, request.where, request.weights
+    )
     design = _public_design(design, every_row_counts=request.method == "moments")
     account = Account(_open_ledger(request.ledger, design), design)
     if request.method == "looks":
@@ -177,7 +185,13 @@ def _open_ledger(ledger: object, design: Design) -> Ledger | None:
 def _public_design(design: Design, every_row_counts: bool) -> Design:
     """The design over the columns it uses: what the file states, so that a loaded release equals the made one."""
     columns = {column.name: _filled(column) if every_row_counts else column for column in design.table_columns}
-    return build_design(design.formula, Schema(design.schema.dataset, columns), design.family, where=design.where)
+    return build_design(
+        design.formula,
+        Schema(design.schema.dataset, columns),
+        design.family,
+        where=design.where,
+        weights=design.weights,
+    )
 
 
 def _filled(column: Column) -> Column:

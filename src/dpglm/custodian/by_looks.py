@@ -108,10 +108,7 @@ def _profiled(
     view = on_grid(profile_viewpoint(seen))
     counts = exact_sums(source, coded, partial(profile_counts, design=coded, view=view), counter)
     scale = plan.profile_stddev * 2.0**COUNT_BITS
-    noisy = tuple(
-        add_noise([count * 2**COUNT_BITS for count in cells.tolist()], [scale] * len(cells), noise)
-        for cells in counts.cells
-    )
+    noisy = tuple(add_noise(cells.tolist(), [scale] * len(cells), noise) for cells in counts.cells)
     return Profile(view, noisy, plan.profile_stddev, plan.profile_mu)
 
 
@@ -140,7 +137,7 @@ def _surveyed(
         asking = surveying(design)
         question = next(asking)
         while True:
-            exact = [count * 2**COUNT_BITS for count in counts.answers(question)]
+            exact = counts.answers(question)
             scale = plan.survey_stddev * 2.0**COUNT_BITS / question.sharper
             integers = add_noise(exact, [scale] * len(exact), noise)
             asked.append((question, integers))

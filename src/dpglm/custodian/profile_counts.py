@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.custodian.bounded_rows import exact_multipliers, outcomes, standard_rows, whitened
-from dpglm.custodian.survey_counts import TableCounts
+from dpglm.custodian.survey_counts import STEPS, TableCounts
 from dpglm.formula import Design
 from dpglm.looks.profile import FAR, LENGTHS, RESIDUALS, directions
 from dpglm.looks.viewpoint import Viewpoint
@@ -35,6 +35,8 @@ def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> Ta
     table = view.residual_table(family, design.response_range)
     mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
     reach = largest * np.sqrt(squared) / view.score_bound
+    if rows.weights is not None:
+        reach = reach * rows.weights
     if rows.counts is not None:
         reach = np.where(rows.counts, reach, 0.0)
     cells = [_cells(reach, LENGTHS), _far_cells(reach, x[: view.dimension], view)]
@@ -47,7 +49,7 @@ def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> Ta
 
 def _cells(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:
     """Rows by the last rung that they are beyond, the first rung's first."""
-    return np.bincount(_rung(reach, rungs), minlength=len(rungs) + 1)[1:].astype(np.int64)
+    return np.asarray(np.bincount(_rung(reach, rungs), minlength=len(rungs) + 1)[1:].astype(np.int64) * STEPS)
 
 
 def _far_cells(reach: Floats, x: Floats, view: Viewpoint) -> npt.NDArray[np.int64]:
@@ -59,7 +61,8 @@ def _far_cells(reach: Floats, x: Floats, view: Viewpoint) -> npt.NDArray[np.int6
     rung = _rung(reach, FAR)
     far = rung > 0
     column = np.abs(exact_multipliers(directions(view)) @ x[:, far]).argmax(axis=0)
-    return np.bincount((rung[far] - 1) * size + column, minlength=len(FAR) * size).astype(np.int64)
+    counts = np.bincount((rung[far] - 1) * size + column, minlength=len(FAR) * size)
+    return np.asarray(counts.astype(np.int64) * STEPS)
 
 
 def _rung(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:

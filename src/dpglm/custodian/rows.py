@@ -43,12 +43,16 @@ class CleanRows:
 
 @dataclass(frozen=True)
 class FixedPointRows:
-    """Integers, held exactly in float64: x is (dimension, rows), y is (rows,). ``counts``: None if all rows do."""
+    """Integers, held exactly in float64: x is (dimension, rows), y is (rows,).
+
+    ``counts``: None if all rows do; ``weights``: None where every row weighs the same.
+    """
 
     x: Array
     y: Array
     grid: Grid
     counts: npt.NDArray[np.bool_] | None = None
+    weights: Array | None = None
 
     @property
     def num_rows(self) -> int:

@@ -19,17 +19,21 @@ import numpy.typing as npt
 
 from dpglm.custodian.rows import clean_rows
 from dpglm.formula import Design
-from dpglm.looks.survey import Question, subjects
+from dpglm.looks.survey import COUNT_BITS, Question, subjects
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Counts = npt.NDArray[np.int64]
 
+STEPS = 2**COUNT_BITS  # of a row: counts are kept in steps, so that a row can also count in part
+
 
 @dataclass(frozen=True, eq=False)
 class TableCounts:
-    """Rows by cell of each subject; missing cells by table column, then the rows that count, and all rows."""
+    """Rows by cell of each subject; missing cells by table column, then the rows that count, all rows, and what the
+    rows that count weigh, in the largest weight. All in ``STEPS``.
+    """
 
     cells: tuple[Counts, ...]
     missing: Counts
@@ -57,7 +61,7 @@ class TableCounts:
         return cls(tuple(cells), np.array(data["missing"], dtype=np.int64), data["rows"])
 
     def answers(self, question: Question) -> tuple[int, ...]:
-        """The exact counts that a question asks for."""
+        """The exact counts that a question asks for, in steps."""
         counts = self.missing if question.subject is None else self.cells[question.subject]
         return tuple(_within(counts, first, last) for first, last in question.ranges)
 
@@ -80,6 +84,14 @@ def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
             cells = np.searchsorted(subject.thresholds, values, side="left")
         else:
             cells = cleaned[subject.name].astype(np.int64)
-        found.append(np.bincount(cells, minlength=subject.cells).astype(np.int64))
-    missing = np.append((~clean.has_value).sum(axis=1), [clean.counts.sum(), batch.num_rows]).astype(np.int64)
-    return TableCounts(tuple(found), missing, batch.num_rows)
+        found.append(np.bincount(cells, minlength=subject.cells).astype(np.int64) * STEPS)
+    missing = np.append((~clean.has_value).sum(axis=1), [clean.counts.sum(), batch.num_rows]).astype(np.int64) * STEPS
+    return TableCounts(tuple(found), np.append(missing, _weight(cleaned, design)), batch.num_rows)
+
+
+def _weight(cleaned: dict[str, npt.NDArray[np.float64]], design: Design) -> int:
+    """What rows weigh, each at most one row."""
+    if design.weights is None:
+        return 0
+    upper = design.schema.columns[design.weights].upper
+    return int(np.floor(cleaned[design.weights] / upper * STEPS).astype(np.int64).sum())

@@ -18,7 +18,7 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, DesignColumn, Factor, Key
 from dpglm.grid import Grid
 from dpglm.looks.population import Rare
-from dpglm.looks.reading import MOST_BLURRED, Belief, Knowledge, beginning
+from dpglm.looks.reading import MOST_BLURRED, Belief, Knowledge, Units, beginning
 from dpglm.looks.survey import Place, Survey
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +45,10 @@ def standard_design(design: Design, survey: Survey) -> Design:
     if offset is not None:
         (factor,) = offset.factors
         offset = replace(offset, factors=(_standard_factor(factor, survey, design.intercept),))
-    return replace(design, outcome=_outcome(design, survey), terms=terms, offset=offset, limit=LARGEST)
+    return replace(
+        design, outcome=_outcome(design, survey), terms=terms, offset=offset, limit=LARGEST,
+        weight_scale=survey.mean_weight,
+    )  # fmt: skip
 
 
 def _outcome(design: Design, survey: Survey) -> Factor:
@@ -111,7 +114,7 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     return beginning(
         design.family, design.response_range, survey.rows, belief, centre, design.intercept,
         offset_slope(design), _rare(design, survey), _blurred(design, survey),
-        design.schema.dataset.protection.score_cost,
+        Units(design.schema.dataset.protection.score_cost, robust=design.weights is not None),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ LENGTHS = np.array([1.25, 1.5, 2.0, 2.5, 3.5, 5.0, 8.0, 14.0, 30.0, 100.0])  # t
 FAR = np.array([2.0, 4.0])  # typical lengths, from where rows are told apart by coefficient
 RESIDUALS = np.array([1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0])  # standard deviations
 _EIGENVALUE_FLOOR = 1e-3
+_MOST_FACTOR = 3.0  # of a spread that residuals tell
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,11 @@ def add_profile(known: Knowledge, profile: Profile) -> Knowledge:
     lengths = measured(core, LENGTHS, shares[0], noise)
     columns = divided(core, lengths, FAR, shares[1].reshape(len(FAR), -1), noise)
     residuals = _residuals(known, view, shares[2], noise) if family.has_spread else known.tails.residuals
-    return replace(known, tails=Tails(lengths, residuals, columns))
+    spread = known.spread
+    if known.units.robust and family.has_spread:  # which no look tells
+        factor = float(residuals.shares @ residuals.scales**2)
+        spread = max(spread * min(max(factor, 1 / _MOST_FACTOR), _MOST_FACTOR), family.least_spread)
+    return replace(known, tails=Tails(lengths, residuals, columns), spread=spread)
 
 
 def _lengths(known: Knowledge, view: Viewpoint) -> Floats:

@@ -82,6 +82,20 @@ class Look:
     mu: float  # what it cost
 
 
+class Units(NamedTuple):
+    """What is known of the units that are protected.
+
+    ``score_cost`` is what a look costs, in units of its score's precision. ``robust``: scores of a unit are no single
+    residual (weights, several rows), so that their variance is taken as it is seen, and tells no spread.
+    """
+
+    score_cost: float = 4.0
+    robust: bool = False
+
+
+ONE_ROW = Units()
+
+
 class Leaning(NamedTuple):
     """What a look's score is off by because outcomes scatter otherwise than was assumed, and the error of that."""
 
@@ -130,7 +144,7 @@ class Knowledge:
     looks: int = 0
     surprises: tuple[float, ...] = ()
     tails: Tails = field(default_factory=assumed_tails)
-    score_cost: float = 4.0  # of a look, in units of its score's precision: what is protected decides
+    units: Units = ONE_ROW
     agreeing: bool = False  # looks that are expectations agree more than looks do: their misfit is not learnt
 
     @property
@@ -168,7 +182,7 @@ def beginning(
     offset_slope: float | None,
     rare: Rare,
     blurred: Floats,
-    score_cost: float,
+    units: Units,
 ) -> Knowledge:
     """Before any look: standardised predictors, as if independent, and the centre that the survey shows.
 
@@ -184,7 +198,7 @@ def beginning(
     return Knowledge(
         family, response_range, num_rows, belief, centre, belief.covariance,
         weight * np.diag(rare.information), rare.doubt, blurred, replace(population, rare=rare.values),
-        spread, weight, intercept, offset_slope, score_cost=score_cost,
+        spread, weight, intercept, offset_slope, units=units,
     )  # fmt: skip
 
 
@@ -383,7 +397,7 @@ def _doubted(known: Knowledge, precision: Floats, shift: Floats, mean: Floats, m
     rule, size = known.family.look_rule, len(mean)
     covariance = inverse(precision)
     at = covariance @ shift
-    signal = known.num_rows * 4 * mu**2 / known.score_cost
+    signal = known.num_rows * 4 * mu**2 / known.units.score_cost
     widened = 1 + (rule.weak_look * size / signal) ** 2
     discrepancy = rule.discrepancy * root_mean_square(mean[known.intercept :])
     believed = inverse(covariance * widened + discrepancy**2 * np.eye(size))
@@ -425,6 +439,8 @@ def _spread(known: Knowledge, look: Look, now: Seen, move: Floats | None = None)
     family = known.family
     if not family.has_spread:
         return known.spread, 0.0
+    if known.units.robust:
+        return known.spread, SPREAD_TOLERANCE
     expected = known.num_rows * float(np.trace(now.square(move)))
     noise = look.square_noise * math.sqrt(len(known.centre)) / expected
     prior = SPREAD_TOLERANCE**2
@@ -454,11 +470,19 @@ def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:
 
 
 def sampling_covariance(known: Knowledge) -> Floats:
-    """Covariance of the table's own estimate over tables: the sandwich S = H^-1 J H^-1, with J near its expectation."""
+    """Covariance of the table's own estimate over tables: the sandwich S = H^-1 J H^-1, with J near its expectation.
+
+    Of weighted rows, and of units with several, J is taken as it was seen: it is what makes intervals robust.
+    """
     assert known.last is not None
     look, now, slope = known.last
     rows, size = known.num_rows, len(known.centre)
     total = float(np.trace(slope))
+    turn = np.linalg.solve(slope, look.view.whitening_matrix)
+    if known.units.robust:  # not near what rows by themselves would give
+        least = _LEAST_SHARE * max(float(np.trace(look.square)) / total, _LEAST_RATIO)
+        square = positive(look.square, least * float(np.linalg.eigvalsh(slope)[0]))
+        return np.asarray(turn.T @ square @ turn)
     family = known.family
     expected = 1.0
     if family.has_spread or not family.canonical:
@@ -471,5 +495,4 @@ def sampling_covariance(known: Knowledge) -> Floats:
     doubt = look.square_noise**2 / 2 * _ones(size, 2.0)
     square = ratio * slope + prior / (prior + doubt) * (look.square - ratio * slope)
     square = positive(square, _LEAST_SHARE * ratio * float(np.linalg.eigvalsh(slope)[0]))
-    turn = np.linalg.solve(slope, look.view.whitening_matrix)
     return np.asarray(turn.T @ square @ turn)

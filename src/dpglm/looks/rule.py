@@ -48,7 +48,7 @@ def information_share(rows: float, dimension: int, last: bool) -> float:
 def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
     """Centre, whitening and bounds of the next look, which may cost ``mu`` of a release's ``total_mu``."""
     size, rows, last = len(known.centre), known.num_rows, known.looks == len(SHARES) - 1
-    signal = rows * total_mu**2 * 4 / known.score_cost / size / _TYPICAL_SIGNAL
+    signal = rows * total_mu**2 * 4 / known.units.score_cost / size / _TYPICAL_SIGNAL
     leverage = _INFORMATION_LEVERAGE * signal ** (0.5 if signal < 1 else 0.25)
     whitening = inverse_root(known.information, _EIGENVALUE_FLOOR)
     # Rows of rare levels are kept whole where the noise of the information allows it.
@@ -71,7 +71,7 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
 
 def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
-    noise = math.sqrt(known.score_cost) / mu  # the information's share is left out
+    noise = math.sqrt(known.units.score_cost) / mu  # the information's share is left out
     least, best, typical, worse = math.inf, view, None, 0
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)

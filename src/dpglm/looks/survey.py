@@ -89,8 +89,9 @@ class Question:
     """How many rows have a value in each of some ranges of cells (first to last) of a subject.
 
     Where the last cell is before the first, in all cells but those between them. ``subject`` None asks of the table:
-    cell j is how many cells of its j-th column hold no value, the next how many rows count, and the last all rows.
-    ``squared_change`` is what one row, replaced or added, can do to the answers; ``sharper`` divides the noise.
+    cell j is how many cells of its j-th column hold no value, the next how many rows count, then all rows, and the last
+    what the rows that count weigh, in the largest weight. ``squared_change`` is what one row, replaced or added, can do
+    to the answers; ``sharper`` divides the noise.
     """
 
     subject: int | None
@@ -166,6 +167,7 @@ class Survey:
     problems: tuple[str, ...]
     rows: float
     total: float
+    mean_weight: float = 1.0  # of the rows that count
 
     def place_of(self, source: Expression | Column) -> Place:
         """Of a factor's source."""
@@ -199,6 +201,8 @@ class SurveyRecord:
 
     def survey_of(self, design: Design) -> Survey:
         """The survey, for a regression whose columns it knows, declared as they were, and of the same rows."""
+        if design.weights != self.design.weights:
+            raise InputError("survey", self.release_id, "has other weights", "leave the survey out: a new one is taken")
         if design.where != self.design.where:
             rule = f"is of the rows {'where ' + self.design.where.text if self.design.where else 'without a condition'}"
             raise InputError("survey", self.release_id, rule, "leave the survey out: a new one is taken")
@@ -318,11 +322,15 @@ def surveying(design: Design) -> Asking:
     number = design.schema.dataset.number
     missing = tuple(map(_short, answer.counts[: len(design.table_columns)].tolist()))
     total = _short(max(float(answer.counts[-1]), 1.0)) if number is None else float(number)
-    complete, rows = total, Rows(total, 0.0)
+    complete, rows, light = total, Rows(total, 0.0), False
+    mean_weight = 1.0
     for question in of_rows:
         told = yield question
-        complete = _short(float(told.counts[0]))
-        rows = counted_rows(design, complete, told.stddev)
+        if question.ranges[0][0] == len(design.table_columns):
+            complete = _short(float(told.counts[0]))
+            rows = counted_rows(design, complete, told.stddev)
+        else:
+            mean_weight, light = _mean_weight(design, float(told.counts[0]), told.stddev, rows)
     total = max(total, rows.number)
     places: list[Place] = []
     spikes: list[int] = []
@@ -349,8 +357,18 @@ def surveying(design: Design) -> Asking:
         again = yield replace(_levels_question(number, everything[number], protection), sharper=sharper)
         places[number] = _place_of_levels(everything[number], [told, again], rows, _FEW_OF_LEVELS)
     problems = _problems(design, everything, places, missing, answer.stddev, complete, rows, total)
+    if light:
+        problems = (*problems, f"{design.weights}: nearly all weights are small beside its upper bound")
     stddev = _short(answer.stddev)
-    return Survey(everything, tuple(places), missing, complete, stddev, problems, rows.number, total)
+    return Survey(everything, tuple(places), missing, complete, stddev, problems, rows.number, total, mean_weight)
+
+
+def _mean_weight(design: Design, total: float, stddev: float, rows: Rows) -> tuple[float, bool]:
+    """The mean weight of the rows that count, and whether it is so small that it was not seen."""
+    assert design.weights is not None
+    upper = design.schema.columns[design.weights].upper
+    least = _QUITE_CLEAR * stddev
+    return _short(upper * min(max(total, least) / rows.number, 1.0)), total < least
 
 
 def counted_rows(design: Design, complete: float, stddev: float) -> Rows:
@@ -371,6 +389,8 @@ def _table_questions(design: Design) -> list[Question]:
     found = [Question(None, tuple((n, n) for n in asked), len(asked))]
     if not design.counted_is_public:
         found.append(Question(None, ((columns, columns),), 1, SHARPER_COUNTED))
+    if design.weights is not None:
+        found.append(Question(None, ((columns + 2, columns + 2),), 1, SHARPER_COUNTED))
     return found
 
 
