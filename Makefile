@@ -36,7 +36,7 @@ format: $(STAMP)
 
 # The pages, into build/site. Broken links are errors.
 docs: $(STAMP)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: bench-release bench-allocation
 

@@ -199,6 +199,11 @@ def test_the_site_has_every_page_in_its_menu(site):
         assert f'href="{address}"' in menu or page.stem == "index", page.name
 
 
+def test_what_is_said_to_writers_is_not_said_to_readers(site):
+    assert any("Do not edit" in page.read_text() for page in PAGES)
+    assert [page.name for page in site.rglob("*.html") if "Do not edit" in page.read_text()] == []
+
+
 def test_the_reference_names_everything_public(site):
     text = (site / "api.html").read_text()
     for name in dpglm.__all__:

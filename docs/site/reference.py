@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+_FOR_WRITERS = re.compile(r"\s*Do not edit(?::[^\n]*)?\.?(?=\n|$)")  # said in pages that a script wrote
 MARKER = re.compile(r"^::: (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"^(Parameters|Guarantees|Edge cases)\n(?:-+\n)?", re.MULTILINE)
 
@@ -30,7 +31,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the reference."""
+    """Fill in the reference, and leave out what is said to those who would edit a page."""
+    markdown = _FOR_WRITERS.sub("", markdown, count=1)
     return MARKER.sub(lambda found: reference(found[1].strip()), markdown)
 
 

@@ -1,6 +1,6 @@
 """Estimators that fit where scikit-learn's do: pipelines, scorers, searches. Needs the extra ``sklearn``.
 
-Guarantee: ``fit`` makes one release, (epsilon, delta)-differentially private for one replaced row, and keeps nothing of
+Guarantee: ``fit`` makes one release, (epsilon, delta)-differentially private for one row, and keeps nothing of
 the rows but what the release says. So everything an estimator holds afterwards, and its pickle, may be shown to whom
 the release may be shown to. Predictions are functions of the release and of the rows that they are made for.
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.errors import InputError
+from dpglm.protection import REPLACED
 from dpglm.schema import Schema
 
 try:
@@ -111,7 +112,8 @@ class _PrivateRegression(BaseEstimator):  # type: ignore[misc]
         if self._outcome in names:
             raise InputError("X", self._outcome, "is how the outcome is called", "rename the column, or pass a schema")
         columns = {name: {"type": "numeric", **each} for name, each in zip(names, self._bounds(names), strict=True)}
-        dataset = {"name": self.dataset, "rows": rows, "unit": self.unit}
+        number = {"rows": rows} if self.neighbours == REPLACED else {}
+        dataset = {"name": self.dataset, "unit": self.unit, "neighbours": self.neighbours, **number}
         return Schema.from_dict({"dataset": dataset, "columns": {**columns, self._outcome: self._declared_outcome()}})
 
     def _bounds(self, names: list[str]) -> list[dict[str, float]]:
@@ -163,7 +165,7 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
     Parameters
     ----------
     epsilon, delta
-        What each call of ``fit`` may cost, for one replaced row.
+        What each call of ``fit`` may cost, for one row.
     ledger
         Path of the dataset's ledger, or None, explicitly, to keep no account.
     classes
@@ -179,8 +181,9 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
         As in ``dpglm.fit``. The seed is of the draws: the noise has none.
     prob
         Probability of the intervals.
-    dataset, unit
-        How a ledger knows the table, and what one row is, for whom no schema says so.
+    dataset, unit, neighbours
+        Where no schema says it: how a ledger knows the table, what one row is, and whether one is "replaced" (their
+        number is public) or "added-or-removed" (it is private).
     """
 
     _family = "logistic"
@@ -200,10 +203,12 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
         seed: int = 0,
         dataset: str = "table",
         unit: str = "one row",
+        neighbours: str = "replaced",
     ) -> None:
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.classes, self.bounds, self.schema, self.terms = classes, bounds, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
+        self.neighbours = neighbours
 
     def fit(self, X: Any, y: Any) -> DPLogisticRegression:
         """Release the table (X, y) once, spending epsilon and delta, and fit the release."""
@@ -265,10 +270,12 @@ class DPLinearRegression(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         seed: int = 0,
         dataset: str = "table",
         unit: str = "one row",
+        neighbours: str = "replaced",
     ) -> None:
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.bounds, self.y_bounds, self.schema, self.terms = bounds, y_bounds, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
+        self.neighbours = neighbours
 
     def predict(self, X: Any) -> Floats:
         """Posterior mean of E[y | row]."""
@@ -302,10 +309,12 @@ class DPPoissonRegressor(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         seed: int = 0,
         dataset: str = "table",
         unit: str = "one row",
+        neighbours: str = "replaced",
     ) -> None:
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.bounds, self.y_upper, self.schema, self.terms = bounds, y_upper, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
+        self.neighbours = neighbours
 
     def predict(self, X: Any) -> Floats:
         """Posterior mean of the expected count."""

@@ -260,6 +260,7 @@ SOURCES: dict[str, Callable[[pa.Table, Path], Any]] = {
     "pandas chunks, other order": lambda table, folder: chunks(table),
     "polars": lambda table, folder: polars(table),
     "polars categories": lambda table, folder: polars(table, site=pl.Categorical, sick=pl.Categorical),
+    "polars lazily": lambda table, folder: polars(table).lazy(),
     "polars enum": lambda table, folder: polars(table, site=SITES, arm=pl.Int8),
     "polars chunks": lambda table, folder: pl.concat(
         [polars(table.slice(0, 9)), polars(table.slice(9))], rechunk=False

@@ -199,6 +199,15 @@ def test_every_fit_is_charged_and_a_search_cannot_overspend(tmp_path: Path) -> N
     assert scores.mean() > 0.8
 
 
+def test_the_number_of_rows_may_be_private() -> None:
+    x, u = simulated(3000)
+    given = {"epsilon": 5.0, "delta": 1e-6, "ledger": None, "bounds": (-10, 10)}
+    model = DPLinearRegression(neighbours="added-or-removed", **given).fit(x, u)
+    assert model.release_.design.schema.dataset.number is None
+    assert "Adding or leaving out" in model.release_.statement
+    assert np.allclose(model.coef_, [1, -0.5], atol=0.1)
+
+
 def test_it_works_in_a_pipeline() -> None:
     x, _ = simulated(2000)
     model = DPLinearRegression(epsilon=5.0, delta=1e-6, ledger=None, bounds=(-10, 10))

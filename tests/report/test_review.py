@@ -204,6 +204,21 @@ def test_what_a_board_must_see_first_is_said(release: dpglm.Release) -> None:
     assert "There was no ledger" in told(replace(release, ledger=None))
 
 
+def test_a_private_number_of_rows_is_another_promise() -> None:
+    declared = {**SCHEMA, "dataset": {"name": "p", "unit": "one patient", "neighbours": "added-or-removed"}}
+    made = dpglm.release(
+        table_of(SCHEMA["columns"]), "sick ~ age", schema=dpglm.Schema.from_dict(declared), family="logistic",
+        epsilon=1, delta=1e-6, ledger=None,
+    )  # fmt: skip
+    facts = facts_of(made)
+    text = statement_page(facts, record(facts, curator=None, use=None, region=None))
+    assert "any one row added or left out" in text
+    assert "it bounds that by e^2 only" in text
+    assert "whether that one is there at all" in text
+    assert "3,000" not in text
+    assert "replaced by any other content" not in text
+
+
 def test_an_empty_ledger_says_that_nothing_was_released(tmp_path: Path) -> None:
     book = dpglm.Ledger.create(
         tmp_path / "l.ledger", dpglm.Schema.from_dict(SCHEMA).dataset, epsilon=1, delta=1e-6

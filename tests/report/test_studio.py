@@ -439,6 +439,25 @@ def test_a_release_that_stops_at_its_survey_says_so(start: Any, open_page: Any) 
     assert heading(page) == "Question"
 
 
+def test_a_blank_number_of_rows_is_private(start: Any, open_page: Any) -> None:
+    running = start()
+    page = open_page(running.address)
+    fill(page, rows="", unit="one patient", type__0="numeric", type__2="binary")
+    submit(page)
+    fill(page, lower__0="0", upper__0="120", levels__1="no\nyes")
+    submit(page)
+    assert 'neighbours = "added-or-removed"' in text(page)
+    submit(page, "section.private button")
+    assert "their number is private" in text(page)
+    submit(page)
+    for name, value in (("outcome", "sick"), ("predictor", "age")):
+        page.evaluate(f"[...document.getElementsByName({name!r})].find(e => e.value == {value!r}).click()")
+    submit(page)
+    submit(page, "button.second")
+    submit(page)
+    assert "one is added or removed" in text(page)
+
+
 def test_a_walk_may_begin_with_a_schema(start: Any, open_page: Any, tmp_path: Path) -> None:
     declared = {
         "dataset": {"name": "p", "rows": ROWS, "unit": "one patient"},

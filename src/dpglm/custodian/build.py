@@ -87,8 +87,9 @@ def release(
     Parameters
     ----------
     table
-        A path (CSV, Parquet, a folder of them), a pandas or Spark DataFrame, anything that exports an Arrow stream, or
-        a function that returns a new such stream at every call. Only a stream by itself is held, for several passes.
+        A path (CSV, Parquet, a folder of them), a pandas or Spark DataFrame, a LazyFrame of Polars (whose needed
+        columns are collected into memory), anything that exports an Arrow stream, or a function that returns a new such
+        stream at every call. Only a stream by itself is held, for several passes.
     formula
         ``"y ~ a + b + a:b"`` over columns declared in the schema.
     schema

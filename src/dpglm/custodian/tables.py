@@ -1,7 +1,8 @@
 """Any table as a stream of Arrow record batches of the needed columns.
 
 A table is a path (CSV or Parquet, a folder of them: ``files.py``), a pandas DataFrame, anything that exports an Arrow
-stream (Polars, PyArrow, DuckDB), a function that returns such a stream, or a Spark DataFrame (``spark.py``). What can
+stream (Polars, PyArrow, DuckDB), a LazyFrame of Polars, a function that returns such a stream, or a Spark DataFrame
+(``spark.py``). What can
 be wrong with a header (a missing column, or one that appears twice) is said before a row is read. Columns of every type
 are taken: where a frame's cells decide its types, a type that is refused would tell of a cell. A table that cannot be
 read to its end gives one fixed message without content.
@@ -66,6 +67,8 @@ def open_table(table: Any, columns: Sequence[Column]) -> Source:
         return _StreamSource(columns, kind, lambda: table.scanner(columns=names).to_reader(), again)
     if "polars" in modules and hasattr(table, "get_column"):
         table = _polars_table(table, columns)
+    if "polars" in modules and hasattr(table, "collect_schema"):
+        return _LazySource(columns, frame=table)
     if hasattr(table, "__arrow_c_stream__"):
         return _StreamSource(columns, kind, lambda: table, again=False, held=hasattr(table, "__len__"))
     if callable(table):
@@ -188,6 +191,37 @@ class _PandasSource(Source):
         for start in range(0, len(self.frame), BATCH_ROWS):
             arrays = [_pandas_array(series.iloc[start : start + BATCH_ROWS]) for series in self._series]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@dataclass
+class _LazySource(Source):
+    """A LazyFrame: of its needed columns all rows are collected, once, in Polars' streaming way."""
+
+    frame: Any = None
+
+    def __post_init__(self) -> None:
+        try:
+            names = self.frame.collect_schema().names()
+        except Exception:  # of a query that cannot work; its words may quote a literal
+            raise InputError("table", "LazyFrame", "is a query without a schema", "see what .collect() says") from None
+        check_names(names, self.columns)
+
+    @property
+    def passes_once(self) -> bool:
+        return True
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self.repeatable().batches()
+
+    def repeatable(self) -> Source:
+        import polars.selectors as cs
+
+        wanted = self.frame.select(cs.by_name(*(column.name for column in self.columns)))
+        try:
+            collected = wanted.collect(engine="streaming")
+        except Exception:
+            raise FileError("table", "LazyFrame", "could not be read to its end", "see what .collect() says") from None
+        return open_table(collected, self.columns)
 
 
 def _pandas_array(series: Any) -> pa.Array:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpglm.errors import InputError
 from dpglm.privacy import compose, delta_of, rho_of
+from dpglm.protection import Protection
 from dpglm.release_file import read_release
 from dpglm.releases import Release
 from dpglm.schema import Column
@@ -58,8 +59,8 @@ class Unfinished:
 class Facts:
     """About one dataset: who is protected, what was released of it, and what that cost.
 
-    ``ledger`` says whether the facts are a ledger's, which counts every release that went through it; without one
-    they are those of a single release.
+    ``rows`` is None where their number is private, or nothing was released. ``ledger`` says whether the facts are a
+    ledger's, which counts every release that went through it; without one they are those of a single release.
     """
 
     name: str
@@ -71,6 +72,10 @@ class Facts:
     unfinished: tuple[Unfinished, ...]
     spent: Spent
     ledger: bool
+
+    @property
+    def protection(self) -> Protection:
+        return Protection.named(self.relation)
 
     @property
     def columns(self) -> tuple[Column, ...]:

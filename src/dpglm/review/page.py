@@ -88,7 +88,7 @@ def statement_page(facts: Facts, made: dict[str, Any]) -> str:
         "spent": _spent(facts),
         "released": _released(facts),
         "not_protected": _listed(words.not_protected(facts)),
-        "questions": "".join(f"<li>{escape(each)}</li>" for each in words.QUESTIONS),
+        "questions": "".join(f"<li>{escape(each)}</li>" for each in words.questions(facts)),
         "check": _check(facts),
         "blanks": _blanks(made),
     }

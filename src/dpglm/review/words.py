@@ -11,11 +11,8 @@ from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
 from dpglm.statement import CAVEATS, rows_that_count
 
-# What the words and the numbers of a release cannot tell: a person has to have looked.
-QUESTIONS = (
-    "Does every person have at most one row in the table?",
+_QUESTIONS = (
     "Were bounds, levels and the formula chosen without looking at the rows?",
-    "May the number of rows, the names of the columns and their bounds be public?",
     "Is this the only ledger of these rows, and are no other statistics of the same people published by other means?",
     "Who can read the rows, and the machine that holds them?",
     "Is the budget that is still left meant to be spent, and by whom is that decided?",
@@ -30,7 +27,8 @@ _NOT_PROTECTED = (
 
 def summary(facts: Facts) -> list[str]:
     """The page in a few sentences."""
-    who = f"“{facts.name}”" + (f", a table of {facts.rows:,} rows, each {facts.unit}" if facts.rows else "")
+    rows = "rows" if facts.rows is None else f"{facts.rows:,} rows"
+    who = f"“{facts.name}”" + (f", a table of {rows}, each {facts.unit}" if facts.releases else "")
     if not facts.private:
         return [f"A release of {who} is not private, and nothing below holds for it."]
     count = len(facts.releases)
@@ -46,8 +44,13 @@ def summary(facts: Facts) -> list[str]:
         which = "One more was begun and not finished" if begun == 1 else f"{begun} more were begun and not finished"
         said.append(f"{which}: what may have been seen of that is counted as spent.")
     if facts.spent.mu > 0:
+        known, apart, there = (
+            ("all rows but those of one of them", "two versions of those apart", "whether those are there at all")
+            if facts.protection.several_rows
+            else ("every row but one", "two versions of that one apart", "whether that one is there at all")
+        )
         said.append(
-            f"Whoever knows every row but one and has to tell two versions of that one apart is right at most"
+            f"Whoever knows {known} and has to tell {apart if facts.protection.replaced else there} is right at most"
             f" {times_in_hundred(facts.spent.best_guess)} times in 100; a coin is right 50 times."
         )
     return said
@@ -58,12 +61,16 @@ def promise(facts: Facts) -> list[str]:
     spent = facts.spent
     whole = "all releases together" if facts.ledger else "this release"
     epsilon, delta = up(spent.epsilon), f"{small(spent.delta)} (one in {1 / spent.delta:,.0f})"
+    weaker = (
+        f" How many rows there are is protected, too. Of two rows that replace each other it bounds that by"
+        f" e^{up(2 * spent.epsilon)} only."
+    )
     return [
         f"To {unit_of(facts)}: that {whole} would have looked almost the same with {changed(facts)}. Almost the same"
         f" means that no outcome becomes more than e^{epsilon} = {factor(spent.epsilon)} times as probable or as"
         f" improbable by that change, but for a probability of {delta} altogether. This is"
         f" ({epsilon}, {small(spent.delta)})-differential privacy. It holds whatever else a reader knows, now or later,"
-        " and whatever is computed from what was released.",
+        f" and whatever is computed from what was released.{'' if facts.protection.replaced else weaker}",
         "The table below says what that means for a reader who holds something about one person to be probable to some"
         f" degree and then reads {whole}.",
     ]
@@ -71,14 +78,25 @@ def promise(facts: Facts) -> list[str]:
 
 def changed(facts: Facts) -> str:
     """The change that must not show."""
-    if facts.relation.startswith("replace"):
-        return "the content of any one row replaced by any other content"
-    return "any one of them added or left out"
+    several = facts.protection.several_rows
+    if facts.protection.replaced:
+        what = "all rows of any one of them" if several else "the content of any one row"
+        return f"{what} replaced by any other {'rows' if several else 'content'}"
+    return f"{'all rows of any one of them' if several else 'any one row'} added or left out"
 
 
 def unit_of(facts: Facts) -> str:
     """Who is protected, as the schema says it: "one patient" becomes "each patient"."""
     return f"each {facts.unit[4:]}" if facts.unit.startswith("one ") else facts.unit
+
+
+def questions(facts: Facts) -> list[str]:
+    """What no file can answer: a person has to have looked."""
+    several = "Does every person have at most one row in the table?"
+    if facts.protection.several_rows:
+        several = "Do all rows of a person bear the same name of the unit?"
+    public = "the number of rows, " if facts.protection.replaced else ""
+    return [several, *_QUESTIONS, f"May {public}the names of the columns and their bounds be public?"]
 
 
 def cautions(facts: Facts) -> list[str]:
@@ -90,7 +108,8 @@ def cautions(facts: Facts) -> list[str]:
             "NOT PRIVATE: a release was made with fixed noise, for tests. It reveals exact sums of the rows and must"
             " never be published."
         )
-    if facts.rows and spent.delta * facts.rows > 1:
+    number = max((release.num_rows for release in facts.releases), default=0)
+    if spent.delta * number > 1:
         fails = "the promise may fail for some row altogether"
         said.append(f"δ = {small(spent.delta)} is more than one in the number of rows: {fails}.")
     if spent.epsilon > 10:
@@ -114,7 +133,7 @@ def released(release: Release) -> str:
         survey += "" if record is None or record.release_id == release.id else " (an earlier release's)"
         kinds = f"{survey}{reach} and {looks} looks at the regression" if looks else f"{survey}, and nothing else"
     told = f"{kinds}: {noisy_numbers(release):,} integers, each with noise"
-    if release.design.every_row_counts:
+    if release.design.counted_is_public:
         return told
     where = None if release.design.where is None else release.design.where.text
     return f"{told}. {rows_that_count(release.num_rows, release.counted, where)}"

@@ -173,7 +173,7 @@ class Studio:
         self.walk = steps.typed_anyway(self.walk, "budget", form)
         design, (epsilon, delta) = self.walk.design, self.walk.budget
         assert design is not None
-        rows = design.schema.dataset.rows
+        rows = design.schema.dataset.planned
         wanted = sorted({*_PLANNED, epsilon})
         self._plan = plan(
             design.formula, schema=design.schema, family=self.walk.family, epsilon=wanted, delta=delta, rows=rows

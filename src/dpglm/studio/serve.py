@@ -38,8 +38,9 @@ def first_walk(table: str, folder: Path, schema: Path | None, ledger: Path | Non
         if name not in names:
             raise InputError("column", name, "is declared and not in the table", "correct the schema")
     dataset = declared.dataset
+    rows = "" if dataset.number is None else str(dataset.number)
     return Walk(
-        table, folder, book, tuple(names), dataset.name, str(dataset.rows), dataset.unit, schema=declared,
+        table, folder, book, tuple(names), dataset.name, rows, dataset.unit, schema=declared,
         schema_file=schema, reached=STEPS.index("question"),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import Any
 from dpglm.errors import FileError, InputError
 from dpglm.formula import Design, build_design
 from dpglm.privacy import check_epsilon_delta
+from dpglm.protection import ADDED_OR_REMOVED
 from dpglm.schema import COLUMN_TYPES, Schema
 
 FAMILY_OF = {"binary": "logistic", "count": "poisson", "numeric": "linear"}
@@ -244,5 +245,5 @@ def _budget(walk: Walk, form: Form) -> Walk:
 
 def _head(walk: Walk) -> dict[str, Any]:
     """The dataset as a schema takes it."""
-    rows = number("dataset.rows", walk.rows) if walk.rows else None
-    return {"name": walk.dataset, "rows": rows, "unit": walk.unit}
+    how_many = {"rows": number("dataset.rows", walk.rows)} if walk.rows else {"neighbours": ADDED_OR_REMOVED}
+    return {"name": walk.dataset, "unit": walk.unit, **how_many}
