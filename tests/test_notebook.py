@@ -1,4 +1,4 @@
-"""What a notebook shows: all that matters, nothing that a stranger's name could inject, and a warning where it is due."""
+"""What a notebook shows: all that matters, nothing that a stranger's name could inject, warnings where they are due."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dpglm.custodian.build import Request, build_release
 from seeded_noise import SeededNoise
 
 ELEMENTS = {
-    "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "small", "br", "p", "strong", "ul", "li", "details",
-    "summary",
+    "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "small", "br", "p", "strong", "ul", "li",
+    "details", "summary",
 }  # fmt: skip
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror='x'>"
 
@@ -70,15 +70,9 @@ def test_a_notebook_shows_what_matters() -> None:
     for kind, parts in {
         "schema": ("label age", "0 to 100", "p (reference), q age, r", "its row does not count", "is taken for p"),
         "release": ("sick ~ `age` + g", "NOT PRIVATE", "g = q age", "a survey and 5 looks"),
-        "fit": (
-            "label age, per 10",
-            "NOT PRIVATE",
-            "Read this first",
-            "Odds ratio",
-            "cannot tell whether any row has r",
-        ),
+        "fit": ("label age, per 10", "NOT PRIVATE", "Read this first", "Odds ratio", "tell whether any row has r"),
         "check": ("FOR THE CUSTODIAN'S EYES ONLY", "4,000 declared", "'unknown age' (", "clear this output"),
-        "plan": ("times as wide", "By coefficient", "4,000 rows", "No row" if False else "no row was read"),
+        "plan": ("times as wide", "By coefficient", "4,000 rows", "no row was read"),
     }.items():
         for part in parts:
             assert part in texts[kind], (kind, part)

@@ -204,7 +204,8 @@ class Release:
         what = "moments" if self.method == "moments" else f"a survey and {len(self.stages)} looks"
         facts = [
             ("formula", self.formula), ("family", self.family), ("dataset", dataset.name),
-            ("rows", f"{self.num_rows:,}"), ("privacy", budget if self.private else "NOT PRIVATE"), ("holds", what), ("id", self.id),
+            ("rows", f"{self.num_rows:,}"), ("privacy", budget if self.private else "NOT PRIVATE"), ("holds", what),
+            ("id", self.id),
         ]  # fmt: skip
         text = table_html("A private release", ("", ""), facts)
         text = text if self.private else paragraph_html(self.statement, alarm=True) + text
