@@ -194,6 +194,35 @@ class Release:
 
         write_atomically(as_path("output", path), self.to_json().encode())
 
+    def _repr_html_(self) -> str:
+        """For a notebook: what it is, what it promises, and who the survey saw."""
+        from dpglm.formats import noisy_share, plain_number
+        from dpglm.notebook import folded_html, paragraph_html, table_html
+
+        privacy, dataset = self.privacy, self.design.schema.dataset
+        budget = f"epsilon = {privacy.epsilon:g}, delta = {privacy.delta:g}"
+        what = "moments" if self.method == "moments" else f"a survey and {len(self.stages)} looks"
+        facts = [
+            ("formula", self.formula), ("family", self.family), ("dataset", dataset.name),
+            ("rows", f"{self.num_rows:,}"), ("privacy", budget if self.private else "NOT PRIVATE"), ("holds", what),
+            ("id", self.id),
+        ]  # fmt: skip
+        text = table_html("A private release", ("", ""), facts)
+        text = text if self.private else paragraph_html(self.statement, alarm=True) + text
+        text += folded_html("What it promises", paragraph_html(self.statement))
+        if self.survey_record is None:
+            return text
+        rows = [
+            (
+                row["column"] if row["level"] is None else f"{row['column']} = {row['level']}",
+                noisy_share(row["share"], row["noise"]) if row["centre"] is None
+                else f"{plain_number(row['centre'])} ({plain_number(row['scale'], 2)})",
+            )
+            for row in survey_rows(self.survey_record)
+        ]  # fmt: skip
+        survey = table_html("Who the survey saw, with noise", ("column", "share, or centre (scale)"), rows)
+        return text + folded_html("Who is in the table", survey)
+
     def __repr__(self) -> str:
         return (
             f"Release({self.formula!r}, family={self.family!r}, rows={self.num_rows}, "

@@ -119,6 +119,22 @@ class Column:
         return self.name if self.label is None else self.label
 
     @property
+    def domain(self) -> str:
+        """Its declared bounds or levels, in words."""
+        if self.has_levels:
+            first, *others = map(str, self.levels)
+            return f"{first} (reference), {', '.join(others)}"
+        low, high = (f"{bound:,.12g}" for bound in (self.lower, self.upper))
+        return "any, its place is found by the survey" if self.is_wide else f"{low} to {high}"
+
+    @property
+    def fate_of_missing(self) -> str:
+        """What becomes of a row or cell without a value, in words."""
+        if self.missing_is_level:
+            return "is a level of its own"
+        return "its row does not count" if self.fill is None else f"is taken for {self.fill}"
+
+    @property
     def is_wide(self) -> bool:
         """Whether a bound was left out."""
         wide = WIDE_COUNT if self.type == "count" else WIDE
@@ -226,6 +242,15 @@ class Schema:
             "\n".join([f"[{header}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""])
             for header, table in tables.items()
         )
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from dpglm.notebook import table_html
+
+        dataset = self.dataset
+        rows = [(c.name, c.label or "", c.type, c.domain, c.fate_of_missing) for c in self.columns.values()]
+        caption = f"{dataset.name}: {dataset.rows:,} rows, each {dataset.unit}"
+        return table_html(caption, ("column", "label", "type", "values", "a missing value"), rows)
 
     def column(self, name: str) -> Column:
         """The declared column, or an error that suggests a name."""

@@ -209,9 +209,7 @@ def test_hostile_names_stay_text_in_a_word_document(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_is_not_escaped_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpglm.analyst import table_formats
-
-    monkeypatch.setattr(table_formats.html, "escape", str)
+    monkeypatch.setattr("dpglm.notebook.html.escape", str)
     assert "script" in texts_of_html(hostile_table().to_html())[1]
 
 

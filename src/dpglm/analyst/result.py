@@ -380,6 +380,16 @@ class Fit:
         lines = [repr(self), self.summary().round(4).to_string()]
         return "\n".join(lines + [f"note: {warning}" for warning in self.warnings])
 
+    def _repr_html_(self) -> str:
+        """For a notebook: the table to paste, below what a reader should know."""
+        from dpglm.notebook import list_html, paragraph_html
+
+        found = self.warnings
+        text = (paragraph_html("Read this first", strong=True) + list_html(found)) if found else ""
+        if not all(release.private for release in self.releases):
+            text = paragraph_html("NOT PRIVATE: made with fixed noise, for tests.", alarm=True) + text
+        return text + self.table().to_html()
+
     def __repr__(self) -> str:
         chains, draws, _ = self.coefficients.shape
         formula, count = self.releases[0].formula, len(self.releases)

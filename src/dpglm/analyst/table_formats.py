@@ -7,7 +7,6 @@ character. Nothing here needs a further package.
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import re
@@ -15,6 +14,7 @@ import zipfile
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape as xml_escape
 
+from dpglm.notebook import table_html
 from dpglm.terminal import aligned
 
 if TYPE_CHECKING:
@@ -42,19 +42,7 @@ _EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a file in an archive: the same table giv
 
 def html_text(table: Table) -> str:
     """A table element; numbers to the right."""
-    head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in table.head)
-    body = "".join(
-        f'<tr><th scope="row" align="left">{html.escape(label)}</th>'
-        + "".join(f'<td align="right">{html.escape(cell)}</td>' for cell in cells)
-        + "</tr>\n"
-        for label, *cells in table.rows
-    )
-    notes = "<br>".join(html.escape(note) for note in table.notes)
-    return (
-        f"<table>\n<caption>{html.escape(table.caption)}</caption>\n<thead><tr>{head}</tr></thead>\n"
-        f'<tbody>\n{body}</tbody>\n<tfoot><tr><td colspan="{len(table.head)}" align="left"><small>{notes}</small></td>'
-        "</tr></tfoot>\n</table>\n"
-    )
+    return table_html(table.caption, table.head, table.rows, table.notes)
 
 
 def latex_text(table: Table) -> str:

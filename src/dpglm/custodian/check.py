@@ -118,6 +118,22 @@ class Check:
             )
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """For a notebook, which keeps what it shows."""
+        from dpglm.notebook import list_html, paragraph_html, table_html
+
+        lines = str(self).split("\n")
+        looks = [line for line in lines if line.startswith(("LOOK AT", "rows that count"))]
+        rows = []
+        for column in self.columns:
+            counts = (f"{count:,}" for count in (column.missing, column.unreadable, column.below, column.above))
+            seen = ", ".join(f"{text!r} ({count:,})" for text, count in column.unknown)
+            rows.append((column.name, *counts, seen, ", ".join(column.empty_levels)))
+        head = ("column", "missing", "unreadable", "below", "above", "no such level", "no rows of level")
+        caption = f"{self.rows:,} rows, {self.declared_rows:,} declared"
+        note = "A notebook keeps what it shows: clear this output before the notebook is shared."
+        return paragraph_html(WARNING, alarm=True) + table_html(caption, head, rows, [note]) + list_html(looks)
+
     def _fate(self, name: str) -> str:
         (column,) = (column for column in self.columns if column.name == name)
         return "clamped or filled" if column.has_fill else "clamped, or their rows would not count"

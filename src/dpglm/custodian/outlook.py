@@ -107,6 +107,37 @@ class Outlook:
             f"{self._of_coefficients()}{self._of_needs()}{self._verdicts()}{self._footnote}"
         )
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from dpglm.notebook import folded_html, list_html, paragraph_html, table_html
+
+        head = ("epsilon, rows", "times as wide as without privacy", "± of a 95 % interval", "power")
+        rows = [
+            (
+                f"{case.epsilon:g}, {case.rows:,}", _short(case.inflation), f"± {_short(case.half_width)}",
+                f"{100 * case.power:.0f} %",
+            )
+            for case in self.cases
+        ]  # fmt: skip
+        move = f"± and power are of the effect of {MOVES[self.method]}, {self._what}, the power for {self.effect:g}"
+        caption = f"{self.formula} ({self._model}, {self.coefficients} coefficients, delta = {self.delta:g})"
+        text = table_html(caption, head, rows, [f"{move}.", self._footnote])
+        if self.shown[0].coefficients:
+            case = min(self.shown, key=lambda each: abs(math.log(each.epsilon)))
+            each_head = ("coefficient", "± per sd", "± in its unit", "times as wide", "power", "wrong sign")
+            own = [
+                (
+                    each.name, _digits(each.half_width), "–" if each.original is None else _digits(each.original),
+                    _short(each.inflation), f"{100 * each.power:.0f} %", f"{100 * each.wrong_sign:.0f} %",
+                )
+                for each in case.coefficients
+            ]  # fmt: skip
+            title = f"By coefficient, {case.rows:,} rows and epsilon {case.epsilon:g}"
+            text += folded_html(title, table_html(title, each_head, own))
+        needs = [line for line in self._of_needs().split("\n") if line]
+        verdicts = [] if self.method == "moments" else self._verdicts().strip().split("\n")
+        return text + list_html(needs) + "".join(paragraph_html(line) for line in verdicts)
+
     @property
     def shown(self) -> tuple[Expected, ...]:
         """The cases that are told by coefficient: those of the middle number of rows."""

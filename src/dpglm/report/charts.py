@@ -38,7 +38,7 @@ _MOST_ROWS, _MOST_CHANGES, _MOST_BARS, _MOST_CARDS, _MOST_LEVELS = (
     6,
     6,
 )  # shown before the rest is folded away
-_FARTHEST = 3.0  # of the range of a forest, by what half of the intervals reach
+_FARTHEST = 5.0  # of the range of a forest, by what half of the intervals reach
 _FARTHEST_RATIO = math.log(100)
 
 

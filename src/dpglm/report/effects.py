@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dpglm.analyst.typical import predictors, reference_point, typical
 from dpglm.errors import InputError
 from dpglm.families import Family
+from dpglm.formula import Design
 from dpglm.releases import Release
 from dpglm.schema import Column
 from dpglm.values import Level
@@ -88,3 +89,11 @@ def _grid(column: Column, release: Release) -> tuple[Level, ...]:
     if column.type == "count" and along.high - along.low < _POINTS:
         return tuple(float(number) for number in range(int(along.low), int(along.high) + 1))
     return tuple(float(number) for number in np.linspace(along.low, along.high, _POINTS))
+
+
+def is_additive(design: Design) -> bool:
+    """Whether each coefficient speaks for itself: no products, and no column in two terms."""
+    by_term = [[factor for column in term.columns for factor in column.factors] for term in design.terms]
+    used = [{name for factor in factors for name in factor.column_names} for factors in by_term]
+    single = all(len(column.factors) == 1 for term in design.terms for column in term.columns)
+    return single and sum(map(len, used)) == len(set().union(*used))

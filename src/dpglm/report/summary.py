@@ -17,7 +17,7 @@ from dpglm.analyst.marginal import all_effects as average_effects
 from dpglm.analyst.priors import CustomPrior, NormalPrior, SphericalPrior
 from dpglm.analyst.result import UNITS, Fit, import_arviz
 from dpglm.analyst.typical import reference_point
-from dpglm.report.effects import Effect, all_effects
+from dpglm.report.effects import Effect, all_effects, is_additive
 from dpglm.report.health import Health, health_of
 from dpglm.values import Level
 
@@ -151,8 +151,7 @@ def summarize(fit: Fit, *, prob: float = 0.95, at: Mapping[str, Any] | None = No
 
 def _average(fit: Fit, prob: float) -> tuple[MarginalEffect, ...]:
     design = fit.releases[0].design
-    additive = all(len(column.factors) == 1 for term in design.terms for column in term.columns)
-    if fit.releases[0].survey_record is None or (fit.link == "identity" and additive):
+    if fit.releases[0].survey_record is None or (fit.link == "identity" and is_additive(design)):
         return ()
     return tuple(average_effects(fit, prob))
 

@@ -19,6 +19,7 @@ from dpglm.expressions import Expression
 from dpglm.formats import listed, number, small, some
 from dpglm.formula import Design
 from dpglm.releases import Release
+from dpglm.report.effects import is_additive
 from dpglm.report.summary import Coefficient, Estimate, Summary
 from dpglm.schema import Column
 from dpglm.values import Level
@@ -59,7 +60,7 @@ def findings(summary: Summary) -> list[str]:
     sentences = []
     for up in (True, False):
         found = [each for each in clear if (each.units[UNITS[0]].positive >= 0.5) == up]
-        if found and _is_additive(design):
+        if found and is_additive(design):
             sentences.append(_direction(found, up, design))
         elif found:
             sentences.append(
@@ -92,14 +93,6 @@ def _direction(found: list[Coefficient], up: bool, design: Design) -> str:
     if compared:
         parts.append(f"is {'higher' if up else 'lower'} {some(compared)}")
     return f"The {outcome_words(design)} {'; it '.join(parts)}."
-
-
-def _is_additive(design: Design) -> bool:
-    """Whether each coefficient speaks for itself: no products, and no column in two terms."""
-    by_term = [[factor for column in term.columns for factor in column.factors] for term in design.terms]
-    used = [{name for factor in factors for name in factor.column_names} for factors in by_term]
-    single = all(len(column.factors) == 1 for term in design.terms for column in term.columns)
-    return single and sum(map(len, used)) == len(set().union(*used))
 
 
 def inflation_words(summary: Summary, units: str) -> str:
