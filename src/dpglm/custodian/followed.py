@@ -51,6 +51,13 @@ def shares_by_past(person: Integers, period: Integers, length: Floats, expected:
     return found
 
 
+def shares_together(person: Integers, length: Floats, bound: float) -> Floats:
+    """One share for all rows of a person: as much as all of them together may be long."""
+    _, code = np.unique(person, return_inverse=True)
+    lengths = np.bincount(code, _whole(length, bound), int(code.max(initial=-1)) + 1)
+    return np.asarray(np.minimum(1.0, 2.0**_BITS / np.maximum(lengths, 1.0))[code])
+
+
 def _whole(lengths: Floats, bound: float) -> Floats:
     """Lengths in small parts of the bound, whole numbers; what is no length counts as endless."""
     with np.errstate(all="ignore"):
