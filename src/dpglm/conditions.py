@@ -21,7 +21,7 @@ from dpglm.errors import InputError
 from dpglm.expressions import without_backticks
 from dpglm.privacy import finite_number
 from dpglm.schema import Column, Schema
-from dpglm.values import level_value
+from dpglm.values import days, level_value
 
 Truth = npt.NDArray[np.bool_]
 Values = Mapping[str, npt.NDArray[np.float64]]
@@ -137,6 +137,8 @@ class _Parser:
         value = inner.value if isinstance(inner, ast.Constant) else None
         if negative:
             value = -value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if column.dates and isinstance(value, str) and (day := days(value)) is not None:
+            return day
         if not column.has_levels:
             number = finite_number(value)
             if number is None:

@@ -27,6 +27,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from typing import Any
 from dpglm.errors import FileError, InputError
 from dpglm.privacy import finite_number
 from dpglm.protection import NEIGHBOURS, ONE_ROW_REPLACED, REPLACED, Protection
-from dpglm.values import Level, level_value
+from dpglm.values import Level, date_of, days, level_value
 
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
 
@@ -101,7 +102,8 @@ class Column:
     ``numeric`` and ``count`` have bounds and a numeric fill; ``binary`` and ``categorical`` have levels, the reference
     level first, and a fill that is one of them. Without a fill (None) a row whose cell cannot be read does not count.
     ``missing_is_level``: the last level stands for such cells, and is the fill. ``label`` is what people call it in
-    reports and tables, nothing else.
+    reports and tables, nothing else. ``dates``: a numeric column whose cells are dates; its bounds and its fill are
+    declared as dates, and are days since 1970-01-01.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Column:
     levels: tuple[Level, ...] = ()
     missing_is_level: bool = False
     label: str | None = field(default=None, compare=False)
+    dates: bool = False
 
     @property
     def title(self) -> str:
@@ -171,7 +174,10 @@ class Column:
         if self.has_levels:
             return {"type": self.type, "levels": list(self.levels), **more}
         bounds = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
-        return {"type": self.type, **bounds, **more}
+        found: dict[str, Any] = {"type": self.type, **bounds, **more}
+        if self.dates:
+            found |= {key: date_of(found[key]) for key in ("lower", "upper", "fill") if key in found}
+        return found
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ unit = ""         # what one row is, for example "one patient"
         f"""
 [columns.{_toml(column)}]
 type = ""         # numeric, count, binary or categorical; then those of these lines that it needs:
-# lower = 0                 # numeric
+# lower = 0                 # numeric; of dates, 2020-01-31
 # upper = 100               # numeric, count
 # levels = ["low", "high"]  # binary, categorical: the first is the reference
 # fill = "low"              # what a missing value becomes; without it such a row does not count
@@ -331,6 +337,8 @@ def _column(name: str, declared: object) -> Column:
 
 def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
     where = f"columns.{name}"
+    if kind == "numeric" and (found := _in_days(where, declared)):
+        return replace(_bounded(name, kind, {**declared, **found}), dates=True)
     wide_lower, wide_upper = WIDE_COUNT if kind == "count" else WIDE
     lower = wide_lower if kind == "count" or "lower" not in declared else _number(where, "lower", declared)
     upper = _number(where, "upper", declared) if "upper" in declared else wide_upper
@@ -348,6 +356,23 @@ def _bounded(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
     if kind == "count" and fill != int(fill):
         raise InputError(f"{where}.fill", fill, "must be a whole number", "round it")
     return Column(name, kind, fill, lower, upper)
+
+
+def _in_days(where: str, declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounds and fill as days, where they are dates, or dates as text; nothing where none is."""
+    given = {key: declared[key] for key in ("lower", "upper", "fill") if key in declared}
+    read = {
+        key: days(str(value)) if isinstance(value, str | date) and not isinstance(value, datetime) else None
+        for key, value in given.items()
+    }
+    if all(day is None for day in read.values()):
+        return {}
+    for key, day in read.items():
+        if day is None or day != int(day):
+            raise InputError(f"{where}.{key}", given[key], "must be a date, as the others are", "write 2020-01-31")
+    if not {"lower", "upper"} <= set(read):
+        raise InputError(where, ", ".join(read), "dates need both bounds, lower and upper", "add the other")
+    return read
 
 
 def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:

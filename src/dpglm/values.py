@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 Level = str | int | float | bool
 # Text that is read as a number. Limits on its length keep every reader's answer the same.
@@ -18,6 +18,7 @@ TRUTH = {"false": 0.0, "true": 1.0}  # in any case
 
 _DATE = r"(?P<date>\d{4}-\d\d-\d\d)"
 _CLOCK = r"(?P<clock>\d\d:\d\d(:\d\d(\.\d+)?)?)"
+_FIRST_DAY = datetime(1970, 1, 1)
 _MOMENT = re.compile(rf"{_DATE}([ T]{_CLOCK}(?P<zone>Z| UTC|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?", re.ASCII)
 _TIME = re.compile(_CLOCK, re.ASCII)
 
@@ -58,6 +59,32 @@ def moment(text: str) -> str | None:
             return None
         return f"{there.date()} {there.time()}{clock[8:]}Z"
     return date if clock == "00:00:00" else f"{date} {clock}"
+
+
+def days(text: str) -> float | None:
+    """Days since 1970-01-01 of a date, also with a time of day; None where the text is no date that there is.
+
+    >>> [days(text) for text in ("1970-01-02", "2020-02-29 12:00", "2021-02-29", "12:00", "18262")]
+    [1.0, 18321.5, None, None, None]
+    """
+    found = moment(text)
+    if found is None or "-" not in found:
+        return None
+    try:
+        there = datetime.fromisoformat(found.removesuffix("Z"))
+    except ValueError:  # the 30th of February, a 25th hour
+        return None
+    return (there - _FIRST_DAY) / timedelta(days=1)
+
+
+def date_of(day: float) -> str:
+    """The date of a number of days since 1970-01-01, or the nearest that there is.
+
+    >>> date_of(18321.5), date_of(1e12)
+    ('2020-02-29', '9999-12-31')
+    """
+    least, most = (datetime.min - _FIRST_DAY).days, (datetime.max - _FIRST_DAY).days
+    return str((_FIRST_DAY + timedelta(days=math.floor(min(max(day, least), most)))).date())
 
 
 def _clock(text: str) -> str:

@@ -20,7 +20,7 @@ from dpglm.analyst.typical import checked_value, reference_point
 from dpglm.errors import InputError
 from dpglm.formula import Design
 from dpglm.schema import Column
-from dpglm.values import level_value
+from dpglm.values import days, level_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,10 +202,20 @@ def coded_cells(rows: Any, design: Design) -> dict[str, Floats]:
     return values
 
 
+def _day(cell: Any, column: Column) -> float:
+    """A date, as the custodian reads it, or a number of days."""
+    found = float(cell) if isinstance(cell, int | float) else days(str(cell))
+    if found is None:
+        raise InputError(f"rows[{column.name!r}]", str(cell), "must be a date", "write for example 2020-01-31")
+    return found
+
+
 def _coded_column(cells: npt.NDArray[Any], column: Column) -> Floats:
     if column.has_levels:
         positions = {cell: _position(cell, column) for cell in dict.fromkeys(cells.tolist())}
         return np.array([positions[cell] for cell in cells.tolist()], dtype=np.float64)
+    if column.dates and cells.dtype.kind not in "iuf":
+        cells = np.array([_day(cell, column) for cell in cells])
     try:
         numbers = cells.astype(np.float64)
     except (TypeError, ValueError):

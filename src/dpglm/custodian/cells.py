@@ -1,4 +1,4 @@
-"""How one cell is read: as a number, or as one of its column's levels.
+"""How one cell is read: as a number, as a number of days, or as one of its column's levels.
 
 Guarantee: what a cell is read as depends on that cell and on the declared column alone; not on the type of the table's
 column, nor on other rows, categories, chunks or batches, which often decide that type. So the same value is read alike
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dpglm.custodian.objects import UNREADABLE
 from dpglm.schema import Column
-from dpglm.values import NUMBER, TRUTH, level_value, moment
+from dpglm.values import NUMBER, TRUTH, days, level_value, moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +43,28 @@ def read_numbers(array: pa.Array) -> Array:
     if pa.types.is_run_end_encoded(kind):
         return read_numbers(pc.run_end_decode(array))
     return np.full(len(array), np.nan)
+
+
+def read_values(array: pa.Array, column: Column) -> Array:
+    """Cells of a column without levels: numbers, or, where its bounds are dates, days; NaN where there is none."""
+    return read_days(array) if column.dates else read_numbers(array)
+
+
+def read_days(array: pa.Array) -> Array:
+    """Cells as days since 1970-01-01: dates, timestamps (in UTC where they have a zone) and text that is either."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(array.type):
+        return _of_dictionary(array, read_days(array.dictionary), np.nan)
+    if pa.types.is_run_end_encoded(array.type):
+        return read_days(pc.run_end_decode(array))
+    text = _with_moments_as_text(array)
+    if not is_text(text.type):
+        return np.full(len(array), np.nan)
+    cells = text.cast(pa.large_binary()).dictionary_encode()
+    read = [days(cell.decode(errors="surrogateescape")) for cell in cells.dictionary.to_pylist()]
+    return _of_dictionary(cells, np.array([np.nan if day is None else day for day in read], dtype=np.float64), np.nan)
 
 
 def read_codes(array: pa.Array, column: Column) -> npt.NDArray[np.int64]:

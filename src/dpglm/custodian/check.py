@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.custodian.build import as_schema
-from dpglm.custodian.cells import is_text, read_codes, read_numbers
+from dpglm.custodian.cells import is_text, read_codes, read_values
 from dpglm.custodian.tables import libraries_of, open_table
 from dpglm.schema import Column, Schema
 from dpglm.values import level_number
@@ -203,7 +203,7 @@ class _Counter:
             if len(self.unknown) < _MOST_DISTINCT:
                 self.unknown.update(_text(value) for value in unknown.to_pylist())
         else:
-            values = read_numbers(array)
+            values = read_values(array, column)
             usable = np.isfinite(values)
             self.below += int((values < column.lower)[usable].sum())
             self.above += int((values > column.upper)[usable].sum())

@@ -75,6 +75,7 @@ class PersonPeriods:
         outcome[number[person] == 0] = -1
         repeated = [
             _coded(read_codes(cells, column)[person], column.levels) if column.has_levels
+            else cells.take(pa.array(person)) if column.dates
             else _numbers(read_numbers(cells)[person])
             for column, cells in zip(self.columns, others, strict=True)
         ]  # fmt: skip

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.cells import Array, read_codes, read_numbers
+from dpglm.custodian.cells import Array, read_codes, read_values
 from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.schema import Column
@@ -115,7 +115,7 @@ def _project(x: Array, radius: float, largest_squared: int) -> None:
 def _read(array: pa.Array, column: Column) -> Array:
     """Numbers as they stand there, or positions of levels; NaN where there is none."""
     if not column.has_levels:
-        return read_numbers(array)
+        return read_values(array, column)
     codes = read_codes(array, column)
     return np.where(codes < 0, np.nan, codes)
 

@@ -12,6 +12,7 @@ from dpglm.expressions import Expression
 from dpglm.formats import noisy_share, plain_number
 from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.report.svg import escape
+from dpglm.values import date_of
 
 _MOST_LEVELS = 8  # of a column, shown before the rest is folded away
 _MOST_LINES = 18
@@ -51,7 +52,8 @@ def _survey_table(record: SurveyRecord) -> str:
         missing = "–" if rows[0]["missing"] is None else noisy_share(rows[0]["missing"], rows[0]["missing_noise"])
         if rows[0]["level"] is None:
             is_count = name == design.outcome.name and design.family.coding == "count"
-            bodies.append([_line(titles[name], _place(rows[0], is_count), missing)])
+            of_dates = name in columns and columns[name].dates
+            bodies.append([_line(titles[name], _place(rows[0], is_count, of_dates), missing)])
         else:
             lines = [_line(str(row["level"]), noisy_share(row["share"], row["noise"]), "", inside=True) for row in rows]
             bodies.append([_line(titles[name], "", missing), *lines])
@@ -86,8 +88,10 @@ def _line(name: str, value: str, missing: str, *, inside: bool = False) -> str:
     return f'<tr><th scope="row"{kind}>{escape(name)}</th>{cells}</tr>'
 
 
-def _place(row: dict[str, Any], is_count: bool) -> str:
-    """A centre, to a twentieth of its scale, and the scale; of counts of an outcome the mean."""
+def _place(row: dict[str, Any], is_count: bool, of_dates: bool = False) -> str:
+    """A centre, to a twentieth of its scale, and the scale; of counts of an outcome the mean; of dates in days."""
+    if of_dates:
+        return f"{date_of(row['centre'])} ({plain_number(row['scale'], 2)} days)"
     centre = rounded(row["centre"], row["scale"])
     return f"mean {centre}" if is_count else f"{centre} ({plain_number(row['scale'], 2)})"
 

@@ -10,6 +10,7 @@ from dpglm.releases import Release
 from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
 from dpglm.statement import CAVEATS, rows_that_count
+from dpglm.values import date_of
 
 _QUESTIONS = (
     "Were bounds, levels and the formula chosen without looking at the rows?",
@@ -155,6 +156,8 @@ def _range(column: Column) -> str:
         return f"levels {', '.join(shown)}{more}"
     if column.is_wide:
         return "a number; no bound was declared, so a very wide one holds"
+    if column.dates:
+        return f"a date, clamped to {date_of(column.lower)} to {date_of(column.upper)}"
     kind = "a count, " if column.type == "count" else ""
     return f"{kind}clamped to {column.lower:g} to {column.upper:g}"
 

@@ -17,6 +17,7 @@ from dpglm.formula import Design, build_design
 from dpglm.privacy import check_epsilon_delta
 from dpglm.protection import ADDED_OR_REMOVED
 from dpglm.schema import COLUMN_TYPES, Schema
+from dpglm.values import days
 
 FAMILY_OF = {"binary": "logistic", "count": "poisson", "numeric": "linear"}
 STEPS = ("columns", "details", "schema", "question", "budget", "review", "done")
@@ -50,7 +51,7 @@ class Choice:
         typed = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
         for key, text in (typed | {"fill": self.fill}).items():
             if text.strip():
-                data[key] = number(f"{where}.{key}", text)
+                data[key] = text.strip() if days(text.strip()) is not None else number(f"{where}.{key}", text)
         return data
 
 
