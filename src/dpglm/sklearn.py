@@ -57,10 +57,11 @@ class _PrivateRegression(BaseEstimator):  # type: ignore[misc]
         self.schema_ = self._declared(names, len(outcomes))
         outcome = self._outcome_of(self.schema_, names, y)
         self.outcome_name_ = outcome
-        predictors = self.terms or " + ".join(f"`{name}`" for name in names)
+        predictors = self.terms or " + ".join(f"`{name}`" for name in names if name != self.weights)
         self.release_ = dpglm.release(
             _with_column(table, outcome, outcomes), f"`{outcome}` ~ {predictors}", schema=self.schema_,
             family=self._family, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger,
+            weights=self.weights,
         )  # fmt: skip
         self.fit_ = dpglm.fit(self.release_, prior=self.prior, seed=self.seed)
         self._keep_coefficients()
@@ -176,7 +177,9 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
     schema
         In place of ``bounds`` and ``classes``: a ``dpglm.Schema``, its dict or its file, of columns of any type.
     terms
-        The right-hand side of the formula, for example ``"age * smoker"``. Default: every column of X.
+        The right-hand side of the formula, for example ``"age * smoker"``. Default: every column of X but the weights.
+    weights
+        The column of X that says what each row weighs; its declared lower bound is 0 or more.
     prior, seed
         As in ``dpglm.fit``. The seed is of the draws: the noise has none.
     prob
@@ -198,6 +201,7 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
         bounds: Bounds = None,
         schema: Schema | Mapping[str, Any] | str | Path | None = None,
         terms: str | None = None,
+        weights: str | None = None,
         prior: Any = None,
         prob: float = 0.95,
         seed: int = 0,
@@ -208,7 +212,7 @@ class DPLogisticRegression(ClassifierMixin, _PrivateRegression):  # type: ignore
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.classes, self.bounds, self.schema, self.terms = classes, bounds, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
-        self.neighbours = neighbours
+        self.weights, self.neighbours = weights, neighbours
 
     def fit(self, X: Any, y: Any) -> DPLogisticRegression:
         """Release the table (X, y) once, spending epsilon and delta, and fit the release."""
@@ -265,6 +269,7 @@ class DPLinearRegression(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         y_bounds: tuple[float, float] | None = None,
         schema: Schema | Mapping[str, Any] | str | Path | None = None,
         terms: str | None = None,
+        weights: str | None = None,
         prior: Any = None,
         prob: float = 0.95,
         seed: int = 0,
@@ -275,7 +280,7 @@ class DPLinearRegression(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.bounds, self.y_bounds, self.schema, self.terms = bounds, y_bounds, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
-        self.neighbours = neighbours
+        self.weights, self.neighbours = weights, neighbours
 
     def predict(self, X: Any) -> Floats:
         """Posterior mean of E[y | row]."""
@@ -304,6 +309,7 @@ class DPPoissonRegressor(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         y_upper: float | None = None,
         schema: Schema | Mapping[str, Any] | str | Path | None = None,
         terms: str | None = None,
+        weights: str | None = None,
         prior: Any = None,
         prob: float = 0.95,
         seed: int = 0,
@@ -314,7 +320,7 @@ class DPPoissonRegressor(RegressorMixin, _PrivateRegression):  # type: ignore[mi
         self.epsilon, self.delta, self.ledger = epsilon, delta, ledger
         self.bounds, self.y_upper, self.schema, self.terms = bounds, y_upper, schema, terms
         self.prior, self.prob, self.seed, self.dataset, self.unit = prior, prob, seed, dataset, unit
-        self.neighbours = neighbours
+        self.weights, self.neighbours = weights, neighbours
 
     def predict(self, X: Any) -> Floats:
         """Posterior mean of the expected count."""

@@ -208,6 +208,18 @@ def test_the_number_of_rows_may_be_private() -> None:
     assert np.allclose(model.coef_, [1, -0.5], atol=0.1)
 
 
+def test_a_column_of_weights_is_no_predictor() -> None:
+    x, u = simulated(3000)
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(weight=1.0)
+    frame.loc[:1499, "weight"] = 0.0
+    y = np.where(frame["weight"] == 0, -u, u)  # rows without weight say the opposite
+    given = {"epsilon": 9.0, "delta": 1e-6, "ledger": None, "bounds": {"a": (-9, 9), "b": (-9, 9), "weight": (0, 2)}}
+    model = DPLinearRegression(weights="weight", **given).fit(frame, y)
+    assert list(model.coef_names_) == ["a", "b"]
+    assert np.allclose(model.coef_, [1, -0.5], atol=0.3)
+    assert model.predict(frame).shape == (3000,)
+
+
 def test_it_works_in_a_pipeline() -> None:
     x, _ = simulated(2000)
     model = DPLinearRegression(epsilon=5.0, delta=1e-6, ledger=None, bounds=(-10, 10))

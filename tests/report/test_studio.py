@@ -178,7 +178,7 @@ def test_a_walk_from_the_header_to_the_statement(start: Any, open_page: Any, wid
     page.evaluate("[...document.getElementsByName('outcome')].find(e => e.value == 'sick').click()")
     for name in ("age", "smoker"):
         page.evaluate(f"[...document.getElementsByName('predictor')].find(e => e.value == {name!r}).click()")
-    fill(page, where="age <= 100")
+    fill(page, where="age <= 100", weights="age")
     submit(page)
     assert "sick ~ age + smoker (logistic)" in re.sub(r"\s+", " ", text(page))
     fill(page, epsilon="1", cap_epsilon="2")
@@ -232,6 +232,7 @@ def follow(commands: str, folder: Path) -> None:
     assert again.design.schema == kept.design.schema
     assert again.design.where == kept.design.where
     assert kept.design.where is not None
+    assert again.design.weights == kept.design.weights == "age"
 
 
 def test_a_second_click_a_reload_and_another_tab_spend_nothing(start: Any, open_page: Any) -> None:

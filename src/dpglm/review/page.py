@@ -12,7 +12,6 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from dpglm.errors import FileError, InputError
-from dpglm.families import family_named
 from dpglm.release_file import as_path, write_atomically
 from dpglm.review import words
 from dpglm.review.facts import Facts, checksum, facts_of
@@ -157,7 +156,7 @@ def _spent(facts: Facts) -> str:
 def _released(facts: Facts) -> str:
     heads = ("made on", "what for", "cost", "what is in the file")
     lines = [
-        (release.time[:10], f"{family_named(release.family).regression}, {release.formula}",
+        (release.time[:10], f"{release.design.family.regression}, {release.formula}{words.weighed(release)}",
          f"ε = {release.privacy.epsilon:g}, δ = {words.small(release.privacy.delta)}", words.released(release))
         for release in facts.releases
     ] + [

@@ -140,6 +140,11 @@ def released(release: Release) -> str:
     return f"{told}. {rows_that_count(release.num_rows, release.counted, where)}"
 
 
+def weighed(release: Release) -> str:
+    """What rows weigh, if not one each."""
+    return "" if release.design.weights is None else f", rows weighed by {release.design.weights}"
+
+
 def declared(column: Column) -> str:
     """What the schema says of a column, and so the file."""
     if column.fill is None:

@@ -208,7 +208,7 @@ class Studio:
                 warnings.simplefilter("ignore")
                 self._made = dpglm.release(
                     walk.table, walk.design.formula, schema=walk.schema, family=walk.family, epsilon=epsilon,
-                    delta=delta, ledger=walk.ledger, where=walk.where or None,
+                    delta=delta, ledger=walk.ledger, where=walk.where or None, weights=walk.weights or None,
                 )  # fmt: skip
         except SurveyError as error:  # the survey is spent, kept in the ledger, and worth looking at
             self._made, self._stopped = error.release, str(error)
@@ -229,6 +229,7 @@ class Studio:
             predictors=(),
             formula="",
             where="",
+            weights="",
             output="",
             design=None,
             reached=STEPS.index("question"),

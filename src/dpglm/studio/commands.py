@@ -27,6 +27,7 @@ def commands(walk: Walk) -> list[str]:
     budget = ["--epsilon", walk.epsilon, "--delta", walk.delta]
     files = ["--ledger", str(walk.ledger), "--output", str(walk.release_file)]
     where = ["--where", walk.where] if walk.where else []
+    where += ["--weights", walk.weights] if walk.weights else []
     lines.append(_line(["dpglm", "release", walk.table, *schema, *regression, *where, *budget, *files]))
     lines.append(_line(["dpglm", "statement", str(walk.ledger), "--output", str(walk.statement_file)]))
     return lines

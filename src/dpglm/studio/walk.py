@@ -73,6 +73,7 @@ class Walk:
     predictors: tuple[str, ...] = ()
     formula: str = ""
     where: str = ""
+    weights: str = ""
     epsilon: str = "1"
     delta: str = "1e-6"
     cap_epsilon: str = "3"
@@ -172,7 +173,7 @@ def ask(walk: Walk, form: Form) -> Walk:
     if kind not in FAMILY_OF:
         raise InputError("outcome", outcome, f"is {kind}: it has no family", "choose one with two levels, or a number")
     formula = walk.formula or formula_of(walk.outcome, walk.predictors)
-    design = build_design(formula, walk.schema, FAMILY_OF[kind], where=walk.where or None)
+    design = build_design(formula, walk.schema, FAMILY_OF[kind], where=walk.where or None, weights=walk.weights or None)
     name = walk.output or (outcome if _FILE_NAME.fullmatch(outcome) else "regression")
     return replace(walk, outcome=outcome, design=design, output=name, reached=to_step(walk, "budget"))
 
@@ -233,7 +234,8 @@ def _question(walk: Walk, form: Form) -> Walk:
     chosen = tuple(name for name in form.get("predictor", ()) if walk.schema and name in walk.schema.columns)
     return replace(
         walk, outcome=one(form, "outcome"), predictors=chosen, formula=one(form, "formula"),
-        where=one(form, "where"), design=None, reached=min(walk.reached, STEPS.index("question")),
+        where=one(form, "where"), weights=one(form, "weights"), design=None,
+        reached=min(walk.reached, STEPS.index("question")),
     )  # fmt: skip
 
 
