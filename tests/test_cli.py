@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +17,7 @@ from dpglm.analyst.priors import NormalPrior
 from dpglm.analyst.result import Diagnostics, Fit
 from dpglm.cli import main
 from dpglm.cli_analyst import _points
+from dpglm.schema import template
 from seeded_noise import SeededNoise
 
 SCHEMA = """
@@ -89,7 +92,7 @@ def test_the_custodians_job_from_a_terminal(folder, capsys):
     assert "'Yes'" in text
     assert run(*LEDGER) == 0
     assert run(*RELEASE, *BUDGET, "--ledger", "p.ledger", "--output", "r.json") == 0
-    assert "entry 7 of the dataset's ledger" in capsys.readouterr().out
+    assert "ledger charged it in 7 entries, the last of which is number 7, and has" in capsys.readouterr().out
     made = dpglm.load_release("r.json")
     assert made.private
     assert made.ledger.entry == 7
@@ -163,6 +166,30 @@ def test_both_jobs_in_silence_and_in_json(method, folder, capsys, monkeypatch):
     assert "written to h.html" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("method", ["looks", "moments"])
+def test_a_ledger_says_what_is_left_in_round_numbers_and_all_of_it_can_be_had(method, folder, capsys):
+    assert run(*LEDGER) == 0
+    assert "left:  epsilon = 1.2: nothing is spent" in capsys.readouterr().out
+    budget = ("--epsilon", "1.2", "--delta", "1e-6", "--method", method)
+    assert run(*RELEASE, *budget, "--ledger", "p.ledger", "--output", "r.json") == 0
+    assert run("ledger", "show", "p.ledger") == 0
+    shown = capsys.readouterr().out
+    assert "spent: epsilon = 1.2 " in shown
+    assert "left:  nothing that is of use" in shown
+    assert re.search(r"^ +1(-7)?  \d{4}-\d\d-\d\d \d\d:\d\d  ", shown, re.MULTILINE)
+    assert "epsilon 1.2," in shown
+
+
+def test_an_epsilon_above_ten_gets_a_sentence(folder, capsys):
+    for epsilon, said in ((10, False), (12, True)):
+        budget = ("--epsilon", epsilon, "--delta", "1e-6", "--no-ledger")
+        assert run(*RELEASE, *budget, "--output", f"{epsilon}.json") == 0
+        assert ("An epsilon above 10 promises little by itself" in capsys.readouterr().out) == said
+        planned = ("plan", "--schema", "patients.toml", "--formula", "sick ~ age", "--family", "logistic")
+        assert run(*planned, "--epsilon", epsilon) == 0
+        assert ("An epsilon above 10 promises little by itself" in capsys.readouterr().out) == said
+
+
 def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert run("init", "patients.csv") == 0
     text = capsys.readouterr().out
@@ -173,6 +200,22 @@ def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert "fill in what is blank" in capsys.readouterr().out
     assert (folder / "template.toml").read_text() == text
     assert run("check", "patients.csv", "--schema", "template.toml") == 1  # not before a person has filled it in
+
+
+def test_init_writes_the_wanted_columns_alone_in_the_tables_order(tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_text('age,bmi,"weight, kg",smoker,diabetes\n1,2,3,a,b\n')
+    assert run("init", table, "--columns", 'smoker, age,"weight, kg"') == 0
+    found = tomllib.loads(capsys.readouterr().out.replace("rows =", "rows = 5"))
+    assert list(found["columns"]) == ["age", "weight, kg", "smoker"]
+    assert len(template("t", [f"x{n}" for n in range(100)]).splitlines()) < 330  # three lines a column
+    for wanted, part in (
+        ("age,smokr", "did you mean 'smoker'?"),
+        (",", "is not in the table's header"),
+        ("", "no column"),
+    ):
+        assert run("init", table, "--columns", wanted) == 1
+        assert part in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

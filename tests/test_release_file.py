@@ -225,7 +225,8 @@ def test_the_file_says_what_it_promises(releases: dict[str, Release]) -> None:
     assert "60 rows of 'table'; one row is one patient" in plain["statement"]
     assert "(1, 1e-06)-differential privacy" in plain["statement"]
     assert "without a ledger" in plain["statement"]
-    assert "entry 8 of the dataset's ledger" in counted["statement"]  # after a survey, a profile and five looks
+    # After a survey, a profile and five looks.
+    assert "The dataset's ledger charged it as entry 8, and has now spent" in counted["statement"]
     assert plain["private"] is True
     assert plain["dataset"]["rows_are_public"] is True
     assert plain["privacy_loss"]["neighbouring_relation"] == "replace-one-row"

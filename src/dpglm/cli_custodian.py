@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +33,9 @@ from dpglm.terminal import check_output, counting, expect, working, write_new, w
 
 def init(
     table: HeaderArgument,
+    columns: Annotated[
+        str | None, typer.Option(help="The columns that are wanted, for example age,bmi,smoker; default: all.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Where to write the template; default: standard output.")] = None,
     force: ForceOption = False,
     quiet: QuietOption = False,
@@ -39,6 +45,7 @@ def init(
     \b
     Examples:
       dpglm init patients.csv
+      dpglm init patients.csv --columns age,bmi,smoker,diabetes
       dpglm init patients.csv --output patients.toml
     """
     from dpglm.custodian.files import column_names
@@ -46,12 +53,26 @@ def init(
 
     path = Path(table)
     expect("table", path, "a table")
-    text = template(path.resolve().name.split(".")[0], column_names(path))
+    names = column_names(path)
+    text = template(path.resolve().name.split(".")[0], names if columns is None else _wanted(columns, names))
     if output is None:
         typer.echo(text, nl=False)
         return
     write_new(output, text, "a schema", force)
     say(f"written to {output}; fill in what is blank, then: dpglm check {table} --schema {output}", quiet)
+
+
+def _wanted(columns: str, names: Sequence[str]) -> list[str]:
+    """Some columns of a header, in its order. A name that holds a comma stands in quotes."""
+    wanted = [name.strip() for name in next(csv.reader([columns], skipinitialspace=True), [])]
+    for name in wanted:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see `dpglm init` without --columns"
+            raise InputError("columns", name, "is not in the table's header", hint)
+    if not wanted:
+        raise InputError("columns", columns, "names no column", "write for example --columns age,bmi")
+    return [name for name in names if name in wanted]
 
 
 def check(

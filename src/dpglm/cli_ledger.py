@@ -70,10 +70,14 @@ def ledger_show(path: LedgerArgument, as_json: JsonOption = False) -> None:
         own = list(group)
         numbers = f"{own[0].number}" if len(own) == 1 else f"{own[0].number}-{own[-1].number}"
         kept = "kept" if own[-1].has_release else "not finished"
-        what = ", ".join(f"{key} {value}" for key, value in own[0].description.items() if key != "part")
+        facts = {key: value for key, value in own[0].description.items() if key != "part"}
+        what = ", ".join(
+            f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in facts.items()
+        )
         parts = ", ".join(str(entry.description["part"]) for entry in own if "part" in entry.description)
         mu = math.hypot(*(entry.mu for entry in own))
-        typer.echo(f"{numbers:>6}  {own[0].time}  {identity}  {kept}  costs mu {mu:.4g}  {what} ({parts})")
+        when = own[0].time[:16].replace("T", " ")
+        typer.echo(f"{numbers:>6}  {when}  {identity}  {kept}  costs mu {mu:.4g}  {what} ({parts})")
 
 
 @ledger_app.command("verify")

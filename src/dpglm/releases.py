@@ -178,7 +178,7 @@ class Release:
             self.design.schema.dataset, self.privacy.epsilon, self.privacy.delta, ledger, self.private,
             len(self.stages) if self.method == "looks" else None,
             counted=None if self.design.counted_is_public else self.counted,
-            where=None if self.design.where is None else self.design.where.text,
+            where=None if self.design.where is None else self.design.where.text, charges=len(self.costs),
             noisy_rows=self.num_rows,
         )  # fmt: skip
 

@@ -269,27 +269,26 @@ class Schema:
         raise InputError("column", name, "is not declared in the schema", hint)
 
 
-def template(name: str, column_names: Sequence[str]) -> str:
-    """A schema file to be filled in by a person: nothing but names is known here."""
-    head = f"""[dataset]
-name = {_toml(name)}
+_TEMPLATE = """[dataset]
+name = {name}
 rows =            # the public number of rows
 unit = ""         # what one row is, for example "one patient"
 # neighbours = "added-or-removed"  # in place of rows, where their number is private
+
+# type                   and what it needs, known without a look at the rows:
+#   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out; of dates, 2020-01-31
+#   count                upper = 100, or left out
+#   binary, categorical  levels = ["low", "high"]: the first is the reference
+# A row without a value does not count, unless the column says what then: fill = "low", or missing = "level".
+# What people call a column, in reports and tables: label = "Age in years"
+# Take out the columns that no formula needs.
 """
-    tables = [
-        f"""
-[columns.{_toml(column)}]
-type = ""         # numeric, count, binary or categorical; then those of these lines that it needs:
-# lower = 0                 # numeric; of dates, 2020-01-31
-# upper = 100               # numeric, count
-# levels = ["low", "high"]  # binary, categorical: the first is the reference
-# fill = "low"              # what a missing value becomes; without it such a row does not count
-# missing = "level"         # binary, categorical: or a missing value is a level of its own
-"""
-        for column in column_names
-    ]
-    return head + "".join(tables)
+
+
+def template(name: str, column_names: Sequence[str]) -> str:
+    """A schema file to be filled in by a person: nothing but names is known here."""
+    tables = [f'\n[columns.{_toml(column)}]\ntype = ""\n' for column in column_names]
+    return _TEMPLATE.replace("{name}", _toml(name)) + "".join(tables)
 
 
 def _dataset(declared: object) -> Dataset:

@@ -7,6 +7,11 @@ import math
 from dpglm.looks.profile import LOOKS_BEFORE
 from dpglm.schema import Dataset
 
+LARGE_EPSILON = 10.0
+LARGE = (
+    f"An epsilon above {LARGE_EPSILON:g} promises little by itself: with such a factor a release may tell much about"
+    " single rows. Ask for less, or give it only to whom you would trust with more."
+)
 CAVEATS = (
     "The number of rows (unless a row may be added or removed), the schema (bounds, levels, fill values), the formula"
     " and the condition are public and are not protected. How many rows count is protected.",
@@ -37,12 +42,13 @@ def plain_statement(
     counted: tuple[float, float] | None = None,
     where: str | None = None,
     noisy_rows: int | None = None,
+    charges: int = 1,
 ) -> str:
     """A short paragraph for the custodian and for readers of the results.
 
     ``ledger`` is entry, spent, cap, cap's delta; ``looks`` the number of looks, None for moments;
     ``counted`` how many rows count with the noise of that number, None where all do; ``noisy_rows`` how many
-    there are, where that is private.
+    there are, where that is private; ``charges`` how many entries of the ledger the release has.
     """
     if not private:
         return (
@@ -69,6 +75,8 @@ def plain_statement(
         )
     if counted is not None:
         text += f" {rows_that_count(num_rows, counted, where)}"
+    if epsilon > LARGE_EPSILON:
+        text += f" {LARGE}"
     if delta * num_rows > 1:
         text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
     if looks:
@@ -82,7 +90,8 @@ def plain_statement(
     if ledger is None:
         return text + " It was made without a ledger: nothing keeps count of what was released from these rows in all."
     entry, spent, cap, cap_delta = ledger
+    charged = f"as entry {entry}" if charges == 1 else f"in {charges} entries, the last of which is number {entry}"
     return text + (
-        f" It is entry {entry} of the dataset's ledger, which has now spent epsilon = {spent:.3g} of {cap:g}"
+        f" The dataset's ledger charged it {charged}, and has now spent epsilon = {spent:.3g} of {cap:g}"
         f" (at delta = {cap_delta:g})."
     )

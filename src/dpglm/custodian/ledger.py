@@ -65,6 +65,8 @@ _TABLES = (
     "CREATE TABLE releases (entry INTEGER PRIMARY KEY REFERENCES entries, text TEXT NOT NULL, digest TEXT NOT NULL)",
 )
 
+_OF_NO_USE = 1e-3  # of the cap
+
 # What a header and a record hold; every number is above zero, so that no entry is a refund.
 _HEADER: dict[str, type] = {
     "dataset_id": str, "unit": str, "neighbouring_relation": str, "cap_epsilon": float, "cap_delta": float,
@@ -123,9 +125,18 @@ class LedgerSummary:
             f"cap:   epsilon = {self.cap_epsilon:g} at delta = {self.cap_delta:g} (mu = {self.cap_mu:.6g})\n"
             f"spent: epsilon = {self.spent_epsilon:.6g} (mu = {self.spent_mu:.6g}); entries: "
             f"{self.number_of_entries}, finished releases kept: {self.number_of_kept_releases}\n"
-            f"left:  epsilon = {self.remaining_epsilon:.6g} for one more release "
-            "(epsilons of several releases do not simply add up)"
+            f"left:  {self._left}"
         )
+
+    @property
+    def _left(self) -> str:
+        """What remains, three digits and rounded down; all of the cap where nothing is spent, for one release."""
+        if not self.number_of_entries:
+            return f"epsilon = {self.cap_epsilon:g}: nothing is spent"
+        if self.remaining_epsilon < _OF_NO_USE * self.cap_epsilon:
+            return "nothing that is of use"
+        left = float(Context(3, ROUND_FLOOR).create_decimal_from_float(self.remaining_epsilon))
+        return f"epsilon = {left:g} for one more release (epsilons of several releases do not simply add up)"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm.families import family_named
 from dpglm.protection import REPLACED
+from dpglm.statement import LARGE, LARGE_EPSILON
 from dpglm.terminal import aligned
 
 if TYPE_CHECKING:
@@ -210,6 +211,12 @@ class Outlook:
 
     @property
     def _footnote(self) -> str:
+        """What was assumed, and what an epsilon that is too large promises."""
+        large = any(case.epsilon > LARGE_EPSILON for case in self.cases)
+        return f"{self._assumed}\n{LARGE}" if large else self._assumed
+
+    @property
+    def _assumed(self) -> str:
         family = family_named(self.family, self.link)
         if self.method == "moments":
             return (
