@@ -9,7 +9,7 @@ refuses to make at all. Polars and Arrow make dates of numbers beside dates, or 
 where a date stands first; all three give a zone to moments beside others that have one, or take it away; Polars makes
 nothing of numbers beside a struct or bytes, and addresses in memory of Python's objects in Arrow; DuckDB writes bytes
 beside others in its own way; Polars abbreviates zones in text; Polars and DuckDB make text of numbers of 16 and 32
-bits, NaN and infinity.
+bits, NaN and infinity; DuckDB makes decimals beside a NaN numbers of 32 bits.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def release(
         export = f"dpglm ledger export {ledger} --release-id {error.release.id} --output survey.json"
         fail(f"{error} (it is kept: {export}; then --survey survey.json)", 1)
     except KeyboardInterrupt:
-        account = "" if ledger is None else f"; `dpglm ledger show {ledger}` says whether its budget was spent"
+        account = "" if ledger is None else f"; `dpglm ledger show {ledger}` says what was spent, and kept"
         fail(f"stopped: no release was written{account}", STOPPED)
     try:
         made.save(output)

@@ -245,6 +245,21 @@ def test_whatever_fails_between_looks_ends_in_one_line_that_says_what_was_spent(
     assert (len(kept.stages), kept.id in said) == (looks, True)
 
 
+def test_looks_that_were_paid_for_are_kept_when_they_are_stopped(table, ledger, monkeypatch):
+    real, calls = by_looks.add_look, []
+
+    def stops(*given):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(by_looks, "add_look", stops)
+    with pytest.raises(KeyboardInterrupt):
+        made(table, ledger, OperatingSystemNoise(), "looks")
+    assert len(read_release(ledger.export()).stages) == 2
+
+
 @pytest.mark.parametrize(("method", "last"), [("moments", 1), ("moments", 3), ("looks", 2), ("looks", 30)])
 def test_a_killed_process_leaves_the_charge_and_keeps_nothing(method, last, table, ledger, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)

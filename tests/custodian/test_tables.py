@@ -441,7 +441,18 @@ def test_another_number_of_rows_is_refused_without_content(tmp_path: Path) -> No
 # Names
 
 
-@pytest.mark.parametrize("line", [f"{SECRET};34;1980-02-03", f"{SECRET}|1|b", f'"{SECRET}', f'a,"{SECRET}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{SECRET};34;1980-02-03",
+        f"{SECRET}|1|b",
+        f"{SECRET}:34:yes",
+        f"{SECRET} 34 yes",
+        f"{SECRET},3/4",
+        f'"{SECRET}',
+        f'a,"{SECRET}',
+    ],
+)
 def test_a_first_line_that_is_a_row_is_not_quoted_whatever_its_delimiter(line: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{line}\n")
     with pytest.raises(FileError, match=r"the names of the columns|columns' names") as caught:
@@ -449,6 +460,8 @@ def test_a_first_line_that_is_a_row_is_not_quoted_whatever_its_delimiter(line: s
     assert SECRET not in str(caught.value)
     (tmp_path / "t.csv").write_text("age;sick of it|b\n1;2\n")
     assert files.column_names(tmp_path / "t.csv") == ["age;sick of it|b"]
+    (tmp_path / "t.csv").write_text("visit 1,2nd visit, age:\n1,2,3\n")
+    assert files.column_names(tmp_path / "t.csv") == ["visit 1", "2nd visit", " age:"]
 
 
 @pytest.mark.parametrize("names", [[SECRET, "1957-03-02"], [SECRET, "34"], [f"{SECRET}\n", "b"]])

@@ -2,7 +2,7 @@
 
 Guarantee: ``spend`` returns only after its entries are durable in the ledger, so noise drawn after it is paid for.
 What was paid for is kept: an error after a charge says what was spent, and leaves what was released so far in the
-ledger.
+ledger; so does Ctrl-C, without the words.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class Account:
             rule = f"stopped by an error that dpglm did not expect ({type(error).__name__})"
             remedy = "report this: it is a bug of dpglm" if self.fact is None else f"{self._spent()}; report this bug"
             raise FileError("release", self.identity, rule, remedy) from None
+        except BaseException:  # Ctrl-C: what was paid for is kept as well
+            if self.fact is not None and self.so_far is not None:
+                self.keep(self.so_far)
+            raise
 
     def _spent(self) -> str:
         assert self.fact is not None

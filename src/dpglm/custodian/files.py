@@ -32,13 +32,15 @@ TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how "surrogateescape" marks a byte that is not UTF-8
 _LONGEST_NAME = 100  # of a column; what is longer is more likely somebody's words
-# Empty, a number, a date or time, an address: what stands in rows.
+# Empty, a number or fraction, a date or time, an address or identity: what stands in rows.
 _VALUE = re.compile(
     r"\s*(?:[-+(]?[$€£]?[0-9][0-9., ]*(?:e[-+]?[0-9]+)?[%)]?|[-+]?\.[0-9]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*"
-    r"|[0-9]{1,2}:[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+|true|false|nan|null|none|inf)?\s*",
+    r"|[0-9]+/[0-9]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]{1,2}:[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+"
+    r"|true|false|nan|null|none|inf)?\s*",
     re.IGNORECASE,
 )
 _OTHER_DELIMITERS = re.compile(r"[;\t|]")
+_ANY_DELIMITER = re.compile(r"[;\t|:\s]+")  # of a line that is one name, which no table for a regression has
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
 
@@ -238,7 +240,8 @@ def _checked_names(file: Path, names: list[str]) -> list[str]:
 
 def _holds_a_value(names: list[str]) -> bool:
     """Also where another delimiter keeps a whole row in one name."""
-    return any(_VALUE.fullmatch(part) for name in names for part in _OTHER_DELIMITERS.split(name))
+    delimiters = _ANY_DELIMITER if len(names) == 1 else _OTHER_DELIMITERS
+    return any(_VALUE.fullmatch(part) for name in names for part in delimiters.split(name.strip()))
 
 
 def _is_header_only(file: Path) -> bool:
