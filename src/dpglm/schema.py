@@ -276,7 +276,8 @@ unit = ""         # what one row is, for example "one patient"
 # neighbours = "added-or-removed"  # in place of rows, where their number is private
 
 # type                   and what it needs, known without a look at the rows:
-#   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out; of dates, 2020-01-31
+#   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out
+#                        (of dates: lower = 2020-01-31)
 #   count                upper = 100, or left out
 #   binary, categorical  levels = ["low", "high"]: the first is the reference
 # A row without a value does not count, unless the column says what then: fill = "low", or missing = "level".
