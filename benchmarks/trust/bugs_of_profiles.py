@@ -59,33 +59,30 @@ def _() -> list[Replacement]:
     return [(profile_counts, "_cells", scaled)]
 
 
+def with_far_cells(wrong: Any) -> list[Replacement]:
+    """``wrong`` is of the counts of far rows, (rungs, coefficients)."""
+
+    def counted(batch: Any, design: Any, view: Any) -> Any:
+        found = COUNTS(batch, design, view)
+        far = wrong(found.cells[1].reshape(-1, view.dimension)).ravel()
+        return replace(found, cells=(found.cells[0], far, *found.cells[2:]))
+
+    return [(by_looks, "profile_counts", counted)]
+
+
 @planted("a far row counted in the cell of every coefficient", where="looks")
 def _() -> list[Replacement]:
-    def of_all(reach: Any, x: Any, view: Any) -> Any:
-        found = FAR_CELLS(reach, x, view).reshape(-1, view.dimension).sum(axis=1)
-        return np.repeat(found, view.dimension)
-
-    return [(profile_counts, "_far_cells", of_all)]
+    return with_far_cells(lambda far: np.repeat(far.sum(axis=1, keepdims=True), far.shape[1], axis=1))
 
 
 @planted("a far row counted at every rung that it is beyond", where="looks")
 def _() -> list[Replacement]:
-    def of_both(reach: Any, x: Any, view: Any) -> Any:
-        near, far = FAR_CELLS(reach, x, view).reshape(2, -1)
-        return np.concatenate([near + far, far])
-
-    return [(profile_counts, "_far_cells", of_both)]
+    return with_far_cells(lambda far: np.stack([far[0] + far[1], far[1]]))
 
 
-@planted("a far row counted for every coefficient that it reaches half as far for", where="looks")
+@planted("a far row counted for the next coefficient, too", where="looks")
 def _() -> list[Replacement]:
-    def of_several(reach: Any, x: Any, view: Any) -> Any:
-        rung = profile_counts._rung(reach, profile_counts.FAR)
-        along = np.abs(profile_counts.exact_multipliers(profile_counts.directions(view)) @ x)
-        farthest = along >= 0.5 * along.max(axis=0)
-        return np.concatenate([farthest[:, rung == number].sum(axis=1) for number in (1, 2)]) * STEPS
-
-    return [(profile_counts, "_far_cells", of_several)]
+    return with_far_cells(lambda far: far + np.roll(far, 1, axis=1))
 
 
 @planted("a far row's coefficient by the longest of its batch", where="looks")
@@ -135,23 +132,26 @@ def _() -> list[Replacement]:
 
 @planted("a profile thought to change by one row in one cell", where="looks")
 def _() -> list[Replacement]:
-    def half(family: Any) -> float:
-        return CHANGE(family) / 2
+    def half(*of: Any) -> float:
+        return CHANGE(*of) / 2
 
     return [(look_plan, "squared_change", half), (release_file, "squared_change", half)]
 
 
 @planted("a profile's histogram of far rows thought free", where="looks")
 def _() -> list[Replacement]:
-    def without(family: Any) -> int:
-        return CHANGE(family) - 2
+    def without(family: Any, protection: Any) -> int:
+        return CHANGE(family, protection) - protection.cells_changed
 
     return [(look_plan, "squared_change", without), (release_file, "squared_change", without)]
 
 
 @planted("all histograms of a profile but the first thought free", where="looks")
 def _() -> list[Replacement]:
-    return [(look_plan, "squared_change", lambda _: 2), (release_file, "squared_change", lambda _: 2)]
+    def first(_: Any, protection: Any) -> int:
+        return protection.cells_changed
+
+    return [(look_plan, "squared_change", first), (release_file, "squared_change", first)]
 
 
 @planted("noise on a profile's first histogram only", where="looks")

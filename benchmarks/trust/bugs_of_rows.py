@@ -80,7 +80,8 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def after(rows_: Any, design: Any, view: Any) -> Any:
         score, information = VECTORS(replace(rows_, weights=None), design, view)
-        return np.rint(score * rows_.weights), np.rint(information * np.sqrt(rows_.weights))
+        heavy = 1 + rows_.weights
+        return np.rint(score * heavy), np.rint(information * np.sqrt(heavy))
 
     return [(bounded_rows, "bounded_vectors", after)]
 

@@ -58,6 +58,8 @@ def most_units(design: Design) -> int:
     if added or design.where is not None or any(column.fill is None for column in columns.values()):
         total += added + int(survey.SHARPER_COUNTED**2)  # all rows, and those that count
     total += 0 if design.weights is None else int(survey.SHARPER_COUNTED**2)
+    if design.schema.dataset.unit_column is not None:  # how many rows units have
+        total += (1 if added else 2) * int(survey._SHARPER_SIZES**2)
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
             sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS

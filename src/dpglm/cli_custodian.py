@@ -265,7 +265,7 @@ def release(
     try:
         number = declared.dataset.number
         rows = "the" if number is None else f"{number:,}"
-        with counting(f"reading {rows} rows of {table}", quiet or as_json) as progress:
+        with counting(f"reading {rows} {declared.dataset.counted} of {table}", quiet or as_json) as progress:
             source: Any = table
             if engine == "spark":
                 from dpglm.custodian.spark import read_with_spark

@@ -132,8 +132,11 @@ class Design:
         return columns if self.offset is None else (*columns, self.offset)
 
     def of_size(self, rows: int) -> Design:
-        """The same regression of a table of this many rows."""
-        return replace(self, schema=replace(self.schema, dataset=replace(self.schema.dataset, rows=rows)))
+        """The same regression of a table of this many rows, or units."""
+        dataset = self.schema.dataset
+        several = dataset.protection.several_rows
+        sized = replace(dataset, units=rows) if several else replace(dataset, rows=rows)
+        return replace(self, schema=replace(self.schema, dataset=sized))
 
     @property
     def dimension(self) -> int:
@@ -164,6 +167,12 @@ class Design:
         names |= dict.fromkeys(() if self.where is None else self.where.columns)
         names |= dict.fromkeys(() if self.weights is None else (self.weights,))
         return tuple(self.schema.columns[name] for name in names)
+
+    @property
+    def source_columns(self) -> tuple[Column, ...]:
+        """What is read of a table: its columns, and last the one that says which unit a row is of, if any."""
+        unit = self.schema.dataset.unit_column
+        return self.table_columns if unit is None else (*self.table_columns, Column(unit, "unit", None))
 
     @property
     def every_row_counts(self) -> bool:
@@ -521,6 +530,9 @@ def _expression(text: str, schema: Schema) -> Expression:
 def _check_design(design: Design) -> None:
     if design.offset is None and "offset(" in without_backticks(design.formula)[0]:
         raise InputError("formula", design.formula, "takes an offset away", "write + offset(I(-a)), or leave it out")
+    unit = design.schema.dataset.unit_column
+    if unit is not None and unit in [column.name for column in design.table_columns]:
+        raise InputError("unit_column", unit, "is also used in the regression", "copy that column under another name")
     used = {name for column in design.columns for factor in column.factors for name in factor.column_names}
     for name in sorted(used.intersection(design.outcome.column_names)):
         raise InputError("outcome", name, "is also among the predictors", "remove it from one side")

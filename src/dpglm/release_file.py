@@ -155,8 +155,9 @@ def _to_dict(release: Release) -> dict[str, Any]:
         "dataset": {
             "id": dataset.id,
             "name": dataset.name,
-            **({} if dataset.number is None else {"rows": dataset.rows}),
-            "rows_are_public": dataset.number is not None,
+            **({} if dataset.number is None else {dataset.counted: dataset.number}),
+            **({} if dataset.unit_column is None else {"unit_column": dataset.unit_column}),
+            "rows_are_public": dataset.rows is not None and dataset.number is not None,
         },
         "regression": {
             "formula": design.formula,
@@ -216,6 +217,10 @@ def _version(release: Release) -> int:
         and record_design.schema.dataset.protection == ONE_ROW_REPLACED
     )
     return 3 if is_plain else 4
+
+
+def _several(design: Design) -> bool:
+    return design.schema.dataset.protection.several_rows
 
 
 def _where_dict(design: Design) -> dict[str, Any]:
@@ -299,6 +304,7 @@ def _survey_dict(record: SurveyRecord) -> dict[str, Any]:
         "complete": survey.complete,
         **({} if design.schema.dataset.number is not None else {"all": survey.total}),
         **({} if design.weights is None else {"mean_weight": survey.mean_weight}),
+        **({"rows_of_units": [survey.mean_rows, survey.long_rows]} if _several(design) else {}),
         "missing_noise_stddev": survey.stddev,
         "problems": list(survey.problems),
     }
@@ -322,15 +328,17 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
         places.append(Place(centre, scale, shares, stddev, stated["varies"], stated["doubt"]))
     if len(data["missing"]) != len(design.table_columns):
         raise InputError("survey", len(data["missing"]), "needs one number of missing cells a column", "ask again")
-    asked = []
+    asked, known = [], len(about) + _several(design)
     for each in data["questions"]:
         ranges = tuple((int(first), int(last)) for first, last in each["ranges"])
         integers = tuple(int(value) for value in each["values"])
-        if len(ranges) != len(integers) or not (each["subject"] is None or each["subject"] < len(about)):
+        if len(ranges) != len(integers) or not (each["subject"] is None or each["subject"] < known):
             raise InputError("survey", each["subject"], "has a question without its answer", "ask again")
         asked.append((Question(each["subject"], ranges, each["squared_change"], float(each["sharper"])), integers))
     mu, stddev, complete = float(data["mu"]), float(data["noise_stddev"]), float(data["complete"])
     number = design.schema.dataset.number
+    if _several(design) != ("rows_of_units" in data):
+        raise InputError("survey", "rows_of_units", "is stated where units have several rows", "ask again")
     if (design.weights is None) == ("mean_weight" in data):
         raise InputError("survey", "mean_weight", "is stated where rows are weighted", "ask again")
     if (number is None) != ("all" in data):
@@ -339,6 +347,7 @@ def _survey(data: dict[str, Any], dataset: dict[str, Any]) -> SurveyRecord:
         about, tuple(places), tuple(map(float, data["missing"])), complete, float(data["missing_noise_stddev"]),
         tuple(data["problems"]), counted_rows(design, complete, stddev / SHARPER_COUNTED).number,
         float(data["all"] if number is None else number), float(data.get("mean_weight", 1.0)),
+        *map(float, data.get("rows_of_units", (1.0, 1.0))),
     )  # fmt: skip
     return SurveyRecord(data["release_id"], design, mu, stddev, tuple(asked), survey)
 
@@ -363,7 +372,8 @@ def _factor_dict(factor: Factor) -> dict[str, Any]:
 def _from_dict(data: dict[str, Any]) -> Release:
     regression, loss = data["regression"], data["privacy_loss"]
     protection = Protection.named(loss["neighbouring_relation"])
-    dataset = {key: data["dataset"][key] for key in ("id", "name", "rows") if key in data["dataset"]}
+    stated = ("id", "name", "rows", "units", "unit_column")
+    dataset = {key: data["dataset"][key] for key in stated if key in data["dataset"]}
     dataset |= {"unit": loss["privacy_unit"], "neighbours": protection.neighbours}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})
     design = build_design(

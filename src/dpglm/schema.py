@@ -14,7 +14,7 @@ Everything here is public and written by a person; nothing is ever read from the
 
 A row in which a cell is missing, of a column without a declared ``fill``, does not count.
 
-One row must belong to one unit: a table with several rows a person has to be reduced first (docs/custodian.md).
+A row is a unit of privacy, or, with ``unit_column``, all rows of a person together are (docs/repeated_rows.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dpglm.values import Level, date_of, days, level_value
 
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
 
-_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit", "neighbours"}
+_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit", "neighbours", "unit_column", "units"}
 _USUAL_ROWS = 10_000  # what a release is planned for where their number is private
 _COLUMN_KEYS = {
     "numeric": {"type", "lower", "upper", "fill", "label"},
@@ -68,7 +68,9 @@ _MOST_COMPARED = 1_000
 class Dataset:
     """The table as the public knows it. Releases with the same ``id`` describe the same rows.
 
-    ``rows`` is None where their number is private: where neighbouring tables differ by one that is added or removed.
+    A unit is a row, or all rows with the same value in ``unit_column``. ``rows`` is None where their number is private:
+    where units may have several, and where neighbouring tables differ by one that is added or removed. ``units`` is how
+    many units there are, where they may have several rows and that is public.
     """
 
     id: str
@@ -76,11 +78,20 @@ class Dataset:
     rows: int | None
     unit: str
     protection: Protection = ONE_ROW_REPLACED
+    unit_column: str | None = None
+    units: int | None = None
 
     @property
     def number(self) -> int | None:
         """The public number of units of privacy, or None."""
-        return self.rows if self.protection.replaced else None
+        if not self.protection.replaced:
+            return None
+        return self.units if self.protection.several_rows else self.rows
+
+    @property
+    def counted(self) -> str:
+        """What is counted, in a word."""
+        return "units" if self.protection.several_rows else "rows"
 
     @property
     def planned(self) -> int:
@@ -90,9 +101,10 @@ class Dataset:
     def to_dict(self) -> dict[str, Any]:
         """The TOML's shape."""
         found: dict[str, Any] = {"name": self.name, "id": self.id, "unit": self.unit}
+        found |= {} if self.unit_column is None else {"unit_column": self.unit_column}
         if not self.protection.replaced:
             return found | {"neighbours": self.protection.neighbours}
-        return found | {"rows": self.rows}
+        return found | {self.counted: self.number}
 
 
 @dataclass(frozen=True)
@@ -274,6 +286,7 @@ name = {name}
 rows =            # the public number of rows
 unit = ""         # what one row is, for example "one patient"
 # neighbours = "added-or-removed"  # in place of rows, where their number is private
+# unit_column = "id"               # where a person has several rows; then units = their number, in place of rows
 
 # type                   and what it needs, known without a look at the rows:
 #   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out
@@ -303,24 +316,38 @@ def _dataset(declared: object) -> Dataset:
     if not isinstance(neighbours, str) or neighbours not in NEIGHBOURS:
         rule = f"must be {' or '.join(map(repr, NEIGHBOURS))}"
         raise InputError("dataset.neighbours", neighbours, rule, "leave it out for the first")
-    rows = declared.get("rows")
-    if neighbours != REPLACED and rows is not None:
+    of = declared.get("unit_column")
+    unit_column = None if of is None else _name("dataset.unit_column", of)
+    counted, other = ("rows", "units") if unit_column is None else ("units", "rows")
+    if other in declared:
+        rule = (
+            "belongs to a dataset with a unit_column" if unit_column is None else "is private where units have several"
+        )
+        raise InputError(f"dataset.{other}", declared[other], rule, f"declare {counted}")
+    number = declared.get(counted)
+    if neighbours != REPLACED and number is not None:
         rule = f"is private where neighbours = {neighbours!r}"
-        raise InputError("dataset.rows", rows, rule, "leave it out")
+        raise InputError(f"dataset.{counted}", number, rule, "leave it out")
     if neighbours == REPLACED and (
-        not isinstance(rows, numbers.Integral) or isinstance(rows, bool) or not 1 <= int(rows) <= _MOST_ROWS
+        not isinstance(number, numbers.Integral) or isinstance(number, bool) or not 1 <= int(number) <= _MOST_ROWS
     ):
-        raise InputError("dataset.rows", rows, "must be a whole number of rows", "declare the public number of rows")
+        remedy = f"declare the public number of {counted}"
+        raise InputError(f"dataset.{counted}", number, f"must be a whole number of {counted}", remedy)
     if declared.get("rows_per_unit", 1) != 1:
         raise InputError(
             "dataset.rows_per_unit",
             declared["rows_per_unit"],
-            "must be 1: the guarantee is for one replaced row",
-            "reduce the table to one row a unit first",
+            "must be 1: a row is a unit, or rows belong to those of a column",
+            "declare unit_column and units",
         )
     unit = _name("dataset.unit", declared.get("unit", "one row"))
-    number = None if rows is None else int(rows)
-    return Dataset(_name("dataset.id", declared.get("id", name)), name, number, unit, Protection(neighbours))
+    public = None if number is None else int(number)
+    rows, units = (public, None) if unit_column is None else (None, public)
+    identity, protection = (
+        _name("dataset.id", declared.get("id", name)),
+        Protection(neighbours, unit_column is not None),
+    )
+    return Dataset(identity, name, rows, unit, protection, unit_column, units)
 
 
 def _column(name: str, declared: object) -> Column:

@@ -15,19 +15,20 @@ LARGE = (
 CAVEATS = (
     "The number of rows (unless a row may be added or removed), the schema (bounds, levels, fill values), the formula"
     " and the condition are public and are not protected. How many rows count is protected.",
-    "A person who has several rows in the table is protected less: the guarantee is for one row.",
+    "A person who has several rows in the table is protected less, unless the guarantee is for all rows of a person"
+    " together (unit_column).",
     "How long the release took and how much memory it used are not protected.",
     "The guarantee holds for this release; other releases of the same rows add up (see the ledger).",
     "The computer that made the release, and whoever could read the rows there, are trusted.",
 )
 
 
-def rows_that_count(rows: int, counted: tuple[float, float], where: str | None) -> str:
+def those_that_count(kind: str, rows: int, counted: tuple[float, float], where: str | None) -> str:
     """One sentence: how many do, through noise, and why others do not."""
     number, stddev = counted
     outside = "" if where is None else f"is outside of {where}, or "
     return (
-        f"About {min(number, rows):,.0f} of its {rows:,} rows count (± {1.96 * stddev:,.0f} by noise): a row that"
+        f"About {min(number, rows):,.0f} of its {rows:,} {kind} count (± {1.96 * stddev:,.0f} by noise): a row that"
         f" {outside}lacks a value which the regression needs does not."
     )
 
@@ -59,26 +60,34 @@ def plain_statement(
     factor = f"{times:.3g}" if times < 1e4 else f"{times:.0e}"
     num_rows = noisy_rows if dataset.number is None else dataset.number
     assert num_rows is not None
-    about = f"{num_rows:,} rows" if dataset.number is not None else f"about {num_rows:,} rows, a noisy number,"
+    several = dataset.protection.several_rows
+    about = (
+        f"{num_rows:,} {dataset.counted}"
+        if dataset.number is not None
+        else (f"about {num_rows:,} {dataset.counted}, a noisy number,")
+    )
+    one = "unit, with all of its rows," if several else "row"
     replaced = dataset.protection.replaced
-    change = "Replacing any one row by any other" if replaced else "Adding or leaving out any one row"
+    change = f"Replacing any one {one} by any other" if replaced else f"Adding or leaving out any one {one}"
     text = (
-        f"This release describes {about} of {dataset.name!r}; one row is {dataset.unit}."
+        f"This release describes {about} of {dataset.name!r}; one {dataset.counted[:-1]} is {dataset.unit}."
         f" {change} would have changed the chance of every possible release by a factor of"
         f" at most e^{epsilon:g} = {factor}, up to a probability of {delta:g}"
         f" (({epsilon:g}, {delta:g})-differential privacy)."
     )
     if not replaced:
         text += (
-            " How many rows there are is protected with the rows. This is a weaker promise than one for a replaced row:"
-            f" of two rows that replace each other it bounds the factor by e^{2 * epsilon:g} only."
+            f" How many {dataset.counted} there are is protected with them. This is a weaker promise than one for a"
+            f" replaced {one.partition(',')[0]}: of two that replace each other it bounds the factor by"
+            f" e^{2 * epsilon:g} only."
         )
     if counted is not None:
-        text += f" {rows_that_count(num_rows, counted, where)}"
+        text += f" {those_that_count(dataset.counted, num_rows, counted, where)}"
     if epsilon > LARGE_EPSILON:
         text += f" {LARGE}"
     if delta * num_rows > 1:
-        text += " That delta is more than one in the number of rows: the promise may fail for some row altogether."
+        some = one.partition(",")[0]
+        text += f" That delta is more than one in their number: the promise may fail for some {some} altogether."
     if looks:
         reach = ", noisy counts of how far rows reach," if looks > LOOKS_BEFORE else ""
         text += (

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from dpglm.blocks import BlockShape
 from dpglm.custodian.rows import FixedPointRows, clean_rows, coded_response
 from dpglm.custodian.sums import BlockSums, block_sums
+from dpglm.custodian.units import Units, units_of
 from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.looks.coding import LARGEST, ROW_BITS, look_grid
@@ -39,6 +40,7 @@ _FINEST_BITS = 24
 _LARGEST_BITS = ROW_BITS + int(math.log2(LARGEST))
 _VECTOR_GRID = Grid(VECTOR_BITS, 0)
 _LONGEST = 2.0**VECTOR_BITS
+LONGEST_ROW = 2.0**16  # bounds, of a row among others of its unit: 2^26 such rows add up in 64 bits
 
 
 def on_grid(view: Viewpoint) -> Viewpoint:
@@ -59,11 +61,16 @@ def exact_multipliers(values: Array) -> Array:
 
 def look_sums(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> BlockSums:
     """Exact sums of the score, of the information and of the score's square over a batch."""
-    score, information = bounded_vectors(standard_rows(batch, design), design, view)
-    nothing = np.zeros(batch.num_rows)
-    first = block_sums(FixedPointRows(score, nothing, _VECTOR_GRID), (BlockShape(0, 1), BlockShape(0, 2)))
+    rows, units = standard_rows(batch, design), units_of(batch, design)
+    if units is None:
+        score, information = bounded_vectors(rows, design, view)
+    else:
+        score, information = bounded_units(rows, design, view, units)
+    number = score.shape[1]
+    first = block_sums(FixedPointRows(score, np.zeros(number), _VECTOR_GRID), (BlockShape(0, 1), BlockShape(0, 2)))
+    nothing = np.zeros(information.shape[1])
     second = block_sums(FixedPointRows(information, nothing, _VECTOR_GRID), (BlockShape(0, 2),))
-    return BlockSums(LOOK_BLOCKS, (first.values[0], second.values[0], first.values[1]), batch.num_rows)
+    return BlockSums(LOOK_BLOCKS, (first.values[0], second.values[0], first.values[1]), number)
 
 
 def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
@@ -80,19 +87,62 @@ def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
 def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array]:
     """The integer vectors (dimension, rows) of score and information."""
-    _, u, z, squared = whitened(rows, design, view)
-    table = view.residual_table(design.family, design.response_range)
-    mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
-    y = outcomes(rows, design, view)
-    residual = np.minimum(np.maximum(y, low), high) - mean
-    if rows.weights is not None:  # a row of weight two is two rows
-        residual, weight, largest = residual * rows.weights, weight * rows.weights, largest * rows.weights
+    z, squared, residual, weight, largest = _measured(rows, design, view)
     # kappa; a row at the origin is not bounded by anything and contributes nothing.
     kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
     shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
     score = np.rint(z * (kappa * residual * (view.longest / view.score_bound)))
     information = np.rint(z * (np.sqrt(shorter * weight) * (view.longest / math.sqrt(view.information_bound))))
     return _of_counted(_held(score), rows), _of_counted(_held(information), rows)
+
+
+@np.errstate(all="ignore")
+def bounded_units(rows: FixedPointRows, design: Design, view: Viewpoint, units: Units) -> tuple[Array, Array]:
+    """The integer scores of units, (dimension, units), and the integer vectors of their information, (dimension, rows).
+
+    Of unit i with rows j: S = kappa sum_j r z, and q = sqrt(lambda w) z for each of its rows, with
+
+        kappa = min(1, B / sum_j m |z|),    lambda = min(kappa, A / sum_j w |z|^2).
+
+    Guarantee: |S| <= 2^VECTOR_BITS and sum_j |q|^2 <= 4^VECTOR_BITS, computed in integers; a unit that were longer
+    would be zero. Sums over a unit's rows are of integers, so that their order does not matter. A row of which a number
+    overflows adds nothing; one that is longer than ``LONGEST_ROW`` bounds is shortened to that.
+    """
+    z, squared, residual, weight, largest = _measured(rows, design, view)
+    length = largest * np.sqrt(squared) / view.score_bound
+    energy = weight * squared / view.information_bound
+    used = np.isfinite(length) & np.isfinite(energy) & np.isfinite(z).all(axis=0) & np.isfinite(residual)
+    if rows.counts is not None:
+        used &= rows.counts
+    z, residual, weight, length, energy = (np.where(used, each, 0.0) for each in (z, residual, weight, length, energy))
+    number = np.maximum(units.sum(used.astype(np.int64)), 1)
+    rounding = math.ceil(math.sqrt(view.dimension))  # of a row's vector, twice
+    whole = np.minimum(1.0, LONGEST_ROW / np.maximum(length, 1e-300))
+    scores = np.rint(z * (residual * whole * (view.longest / view.score_bound))).astype(np.int64)
+    steps = np.ceil(np.minimum(length, LONGEST_ROW) * view.longest).astype(np.int64) + rounding * used
+    kappa = np.minimum(1.0, view.longest / np.maximum(units.sum(steps), 1))
+    score = np.rint(units.sum(scores) * kappa)
+    whole = np.minimum(1.0, LONGEST_ROW / np.maximum(energy, 1e-300))
+    steps = np.ceil(np.minimum(energy, LONGEST_ROW) * _LONGEST).astype(np.int64) + used
+    room = np.maximum(1 - 2 * np.sqrt(number * view.dimension) / _LONGEST, 0.0)
+    shorter = np.minimum(kappa, room * _LONGEST / np.maximum(units.sum(steps), 1))[units.index]
+    scale = view.longest / math.sqrt(view.information_bound)
+    information = np.rint(z * (np.sqrt(shorter * weight * whole) * scale))
+    squares = units.sum((information.astype(np.int64) ** 2).sum(axis=0))
+    inside = (squares <= 4**VECTOR_BITS)[units.index]
+    return _held(score), information if inside.all() else np.where(inside, information, 0.0)
+
+
+def _measured(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array, Array]:
+    """Whitened row and its squared length; residual, weight and the largest residual, with what the row weighs."""
+    _, u, z, squared = whitened(rows, design, view)
+    table = view.residual_table(design.family, design.response_range)
+    mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
+    y = outcomes(rows, design, view)
+    residual = np.minimum(np.maximum(y, low), high) - mean
+    if rows.weights is None:
+        return z, squared, residual, weight, largest
+    return z, squared, residual * rows.weights, weight * rows.weights, largest * rows.weights  # as so many rows
 
 
 def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array]:

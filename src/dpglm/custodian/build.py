@@ -153,7 +153,7 @@ def build_release(
     account = Account(_open_ledger(request.ledger, design), design)
     if request.method == "looks":
         return release_by_looks(
-            lambda: open_table(table, design.table_columns), design, request.epsilon, request.delta, request.survey,
+            lambda: open_table(table, design.source_columns), design, request.epsilon, request.delta, request.survey,
             account, source_of_noise, progress,
         )  # fmt: skip
     return release_by_moments(

@@ -19,11 +19,13 @@ from functools import partial
 
 from dpglm.custodian.bounded_rows import look_sums, on_grid
 from dpglm.custodian.charge import Account
+from dpglm.custodian.grouping import GroupedSource
 from dpglm.custodian.look_plan import LookNoise, LookPlan, plan_looks
 from dpglm.custodian.mechanism import monomial_stddevs
 from dpglm.custodian.noise import NoiseSource, add_noise
 from dpglm.custodian.passes import Counter, Progress, check_rows, exact_sums
 from dpglm.custodian.profile_counts import profile_counts
+from dpglm.custodian.spark import SparkSource
 from dpglm.custodian.sums import BlockSums
 from dpglm.custodian.survey_counts import TableCounts, table_counts
 from dpglm.custodian.tables import Source
@@ -53,9 +55,10 @@ def release_by_looks(
     plan = plan_looks(design, epsilon, delta, survey_is_known=known is not None)
     account.check_affordable([*([plan.survey_mu] if known is None else []), *_parts(plan).values()])
     source = open_source()
-    check_rows(source.num_rows, design)
+    if design.schema.dataset.unit_column is None:
+        check_rows(source.num_rows, design)
     # From here on rows are read; only their number, where it is public, may lead to an error.
-    source = source.repeatable()
+    source = grouped(source.repeatable()) if design.schema.dataset.unit_column is not None else source.repeatable()
     passes = len(plan.looks) + 1 + (known is None)
     counter = Counter(progress, design.schema.dataset.number, passes)
     if known is None:
@@ -91,6 +94,11 @@ def release_by_looks(
                 seen = add_look(seen, stage.as_look())
     account.keep(made)
     return made
+
+
+def grouped(source: Source) -> Source:
+    """The same rows, unit by unit, by this machine or by Spark's own shuffle."""
+    return source.grouped() if isinstance(source, SparkSource) else GroupedSource(source)
 
 
 def _parts(plan: LookPlan) -> dict[str, float]:

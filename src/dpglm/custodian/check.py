@@ -18,12 +18,17 @@ import numpy as np
 
 from dpglm.custodian.build import as_schema
 from dpglm.custodian.cells import is_text, read_codes, read_values
+from dpglm.custodian.files import column_names
+from dpglm.custodian.grouping import unit_keys
 from dpglm.custodian.tables import libraries_of, open_table
 from dpglm.schema import Column, Schema
 from dpglm.values import level_number
 
 WARNING = "FOR THE CUSTODIAN'S EYES ONLY: these counts are not private. Do not publish them."
 _MOST_EXAMPLES = 5
+_ID = re.compile(
+    r"(.*[^a-z])?(id|pid|uid|person|patient|subject|individual|household|respondent)(_?(id|no|nr|number))?", re.I
+)
 _MOST_DISTINCT = 1000
 _LARGE_SHARE = 0.2  # of a column's cells: a few are flaws of the table, so many are a mistake in the schema
 
@@ -65,9 +70,15 @@ class Check:
     declared_rows: int | None
     columns: tuple[ColumnCheck, ...]
     counted: int = 0  # rows that would count in a regression on all of these columns
+    units: tuple[str, int, int] | None = None  # a column of ids, how many there are, and the most rows that one has
+    unit_column: str | None = None
+    declared_units: int | None = None
 
     @property
     def ok(self) -> bool:
+        if self.unit_column is not None and self.units is not None and self.declared_units is not None:
+            if self.units[1] != self.declared_units:
+                return False
         return self.declared_rows in (None, self.rows) and not any(column.changed for column in self.columns)
 
     @property
@@ -92,11 +103,15 @@ class Check:
             "matching_nothing": self.matching_nothing,
         }
 
+    @property
+    def declared(self) -> str:
+        """What the schema says of the number of rows."""
+        return "their number is private" if self.declared_rows is None else f"declared: {self.declared_rows}"
+
     def __str__(self) -> str:
         width = max([len(column.name) for column in self.columns] + [6])
         header = f"{'column':<{width}}  {'missing':>9}  {'unreadable':>10}  {'below':>9}  {'above':>9}"
-        declared = "their number is private" if self.declared_rows is None else f"declared: {self.declared_rows}"
-        lines = [WARNING, f"rows: {self.rows} ({declared})", header]
+        lines = [WARNING, f"rows: {self.rows} ({self.declared})", header]
         for column in self.columns:
             counts = f"{column.missing:>9}  {column.unreadable:>10}  {column.below:>9}  {column.above:>9}"
             lines.append(f"{column.name:<{width}}  {counts}")
@@ -130,9 +145,25 @@ class Check:
             seen = ", ".join(f"{text!r} ({count:,})" for text, count in column.unknown)
             rows.append((column.name, *counts, seen, ", ".join(column.empty_levels)))
         head = ("column", "missing", "unreadable", "below", "above", "no such level", "no rows of level")
-        caption = f"{self.rows:,} rows, {self.declared_rows:,} declared"
+        caption = f"{self.rows:,} rows, {self.declared}"
         note = "A notebook keeps what it shows: clear this output before the notebook is shared."
         return paragraph_html(WARNING, alarm=True) + table_html(caption, head, rows, [note]) + list_html(looks)
+
+    @property
+    def of_units(self) -> str | None:
+        """What ids say of who is protected: a question where one has several rows and nobody declared it."""
+        if self.units is None:
+            return None
+        name, number, most = self.units
+        if self.unit_column is not None:
+            declared = "" if self.declared_units is None else f" (declared: {self.declared_units})"
+            return f"units: {number}{declared}, by {name}; one has up to {most} rows"
+        if number == self.rows:
+            return None
+        return (
+            f"LOOK AT {name}: {self.rows} rows have {number} values of it, one up to {most} times. Is a row all that the"
+            f" table holds of its unit? If not, declare unit_column = {name!r} and units"
+        )
 
     def _fate(self, name: str) -> str:
         (column,) = (column for column in self.columns if column.name == name)
@@ -143,9 +174,13 @@ def check(table: Any, schema: Schema) -> Check:
     """Count, by declared column, cells that a release would clamp, fill or not count. Not private; spends nothing."""
     declared = as_schema(schema)
     columns = tuple(declared.columns.values())
+    dataset = declared.dataset
+    ids = dataset.unit_column if dataset.unit_column is not None else _likely_id(table, columns)
     counters = [_Counter(column) for column in columns]
     rows = counted = 0
-    for batch in open_table(table, columns).batches():
+    read = columns if ids is None else (*columns, Column(ids, "unit", None))
+    held: Counter[bytes | None] = Counter()
+    for batch in open_table(table, read).batches():
         if rows == 0 and not isinstance(table, str | Path):
             _warn_of_codes(table, batch, columns)
         rows += batch.num_rows
@@ -154,7 +189,23 @@ def check(table: Any, schema: Schema) -> Check:
             usable = counter.add(batch.column(position))
             counts &= usable | (counter.column.fill is not None)
         counted += int(counts.sum())
-    return Check(rows, declared.dataset.number, tuple(counter.result() for counter in counters), counted)
+        if ids is not None:
+            held.update(unit_keys(batch.column(len(columns))).to_pylist())
+    held.pop(None, None)
+    return Check(
+        rows, None if dataset.unit_column else dataset.number, tuple(counter.result() for counter in counters), counted,
+        None if ids is None else (ids, len(held), max(held.values(), default=0)), dataset.unit_column, dataset.units,
+    )  # fmt: skip
+
+
+def _likely_id(table: Any, columns: tuple[Column, ...]) -> str | None:
+    """A column of the table that nobody declared and whose name is that of an id."""
+    try:
+        names = column_names(table) if isinstance(table, str | Path) else [str(name) for name in table.columns]
+    except Exception:  # what has no columns by name
+        names = list(getattr(table, "column_names", []))
+    declared = {column.name for column in columns}
+    return next((name for name in names if _ID.fullmatch(name) and name not in declared), None)
 
 
 def _warn_of_codes(table: Any, batch: Any, columns: tuple[Column, ...]) -> None:

@@ -110,7 +110,9 @@ def check_rows(found: int | None, design: Design) -> None:
     """Refuse a table with another number of rows than the public one; None is not known yet."""
     declared = design.schema.dataset.number
     if found is not None and declared is not None and found != declared:
-        raise InputError("dataset.rows", declared, f"the table has {found} rows", "declare the table's number of rows")
+        counted = design.schema.dataset.counted
+        rule, remedy = f"the table has {found} {counted}", f"declare the table's number of {counted}"
+        raise InputError(f"dataset.{counted}", declared, rule, remedy)
 
 
 def _without_content(source: Source, of_batch: Callable[[Any], S]) -> Iterator[S]:

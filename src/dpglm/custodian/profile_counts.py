@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.bounded_rows import exact_multipliers, outcomes, standard_rows, whitened
-from dpglm.custodian.survey_counts import STEPS, TableCounts
+from dpglm.custodian.bounded_rows import LONGEST_ROW, exact_multipliers, outcomes, standard_rows, whitened
+from dpglm.custodian.survey_counts import TableCounts
+from dpglm.custodian.units import STEPS, Units, cell_counts, units_of
 from dpglm.formula import Design
 from dpglm.looks.profile import FAR, LENGTHS, RESIDUALS, directions
 from dpglm.looks.viewpoint import Viewpoint
@@ -30,30 +31,36 @@ Floats = npt.NDArray[np.float64]
 @np.errstate(all="ignore")  # a warning would say that some row overflows
 def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> TableCounts:
     """Rows of a batch by histogram: beyond each rung and not beyond the next; of far rows, by coefficient too."""
-    rows, family = standard_rows(batch, design), design.family
+    rows, units, family = standard_rows(batch, design), units_of(batch, design), design.family
     x, u, _, squared = whitened(rows, design, view)
     table = view.residual_table(family, design.response_range)
     mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
     reach = largest * np.sqrt(squared) / view.score_bound
     if rows.weights is not None:
         reach = reach * rows.weights
-    if rows.counts is not None:
-        reach = np.where(rows.counts, reach, 0.0)
-    cells = [_cells(reach, LENGTHS), _far_cells(reach, x[: view.dimension], view)]
+    counts = np.ones(batch.num_rows, dtype=bool) if rows.counts is None else rows.counts
+    reach = np.nan_to_num(np.where(counts, reach, 0.0), nan=0.0, posinf=np.inf)
+    if units is not None:  # a unit reaches as far as all of its rows together
+        steps = np.ceil(np.minimum(reach, LONGEST_ROW) * STEPS).astype(np.int64)
+        reach = (units.sum(steps) / STEPS)[units.index]
+    far = _far_cells(reach, x[: view.dimension], view)
+    cells = [_cells(reach, LENGTHS, units, counts), cell_counts(far, len(FAR) * view.dimension, units, counts)]
     if family.has_spread:
         stddev = np.sqrt(family.dispersion(view.spread) * weight)
         beyond = family.beyond((outcomes(rows, design, view) - mean) / stddev)
-        cells.append(_cells(beyond if rows.counts is None else np.where(rows.counts, beyond, 0.0), RESIDUALS))
-    return TableCounts(tuple(cells), np.zeros(0, dtype=np.int64), batch.num_rows)
+        cells.append(_cells(beyond, RESIDUALS, units, counts))
+    number = batch.num_rows if units is None else units.number
+    return TableCounts(tuple(cells), np.zeros(0, dtype=np.int64), number)
 
 
-def _cells(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:
+def _cells(reach: Floats, rungs: Floats, units: Units | None, counts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Rows by the last rung that they are beyond, the first rung's first."""
-    return np.asarray(np.bincount(_rung(reach, rungs), minlength=len(rungs) + 1)[1:].astype(np.int64) * STEPS)
+    return cell_counts(_rung(reach, rungs) - 1, len(rungs), units, counts)
 
 
 def _far_cells(reach: Floats, x: Floats, view: Viewpoint) -> npt.NDArray[np.int64]:
-    """Far rows by rung, and within it by the coefficient in whose direction they reach farthest: the first of equals.
+    """Of far rows their rung, and within it the coefficient in whose direction they reach farthest, the first of
+    equals; -1 for near ones.
 
     Multipliers are such that a row's products are exact: the coefficient does not hang on the row's batch.
     """
@@ -61,8 +68,9 @@ def _far_cells(reach: Floats, x: Floats, view: Viewpoint) -> npt.NDArray[np.int6
     rung = _rung(reach, FAR)
     far = rung > 0
     column = np.abs(exact_multipliers(directions(view)) @ x[:, far]).argmax(axis=0)
-    counts = np.bincount((rung[far] - 1) * size + column, minlength=len(FAR) * size)
-    return np.asarray(counts.astype(np.int64) * STEPS)
+    cells = np.full(len(reach), -1)
+    cells[far] = (rung[far] - 1) * size + column
+    return cells
 
 
 def _rung(reach: Floats, rungs: Floats) -> npt.NDArray[np.int64]:

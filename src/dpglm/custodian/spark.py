@@ -26,12 +26,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dpglm.custodian.files import TEXT_SUFFIXES
+from dpglm.custodian.grouping import in_order, with_keys
 from dpglm.custodian.sums import BlockSums, Sums
 from dpglm.custodian.survey_counts import TableCounts
 from dpglm.custodian.tables import Source, check_names, slices
@@ -50,6 +51,7 @@ class SparkSource(Source):
     """A Spark DataFrame whose header has been checked."""
 
     frame: Any = None
+    is_grouped: bool = False
     _needed: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -70,6 +72,19 @@ class SparkSource(Source):
             )
         self._refuse_random()
 
+    def grouped(self) -> SparkSource:
+        """The same rows, those of a unit in one partition: Spark's own shuffle, by the spelling of the last column."""
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        names = [f"column{n}" for n in range(len(self.columns) - 1)]
+        with _silent(self.frame), _one_line("cannot be analysed", "check its columns with .printSchema()"):
+            fields = [StructField(name, kept.dataType) for name, kept in zip(names, self._needed.schema, strict=False)]
+            shape = StructType([*fields, StructField("unit", BinaryType())])
+            keyed = _mapped(self._needed, _keyed, shape)
+            found = replace(self, is_grouped=True)
+            found._needed = keyed.repartition("unit")
+        return found
+
     def _refuse_random(self) -> None:
         if not hasattr(self._needed, "_jdf"):
             return
@@ -81,7 +96,7 @@ class SparkSource(Source):
 
     def sums(self, of_batch: Callable[[pa.RecordBatch], Sums]) -> Iterator[Any]:
         """The exact sums of every partition that holds rows, each once."""
-        function = partial(_partition_sums, of_batch=of_batch)
+        function = partial(_grouped_sums if self.is_grouped else _partition_sums, of_batch=of_batch)
         with _silent(self.frame), _one_line(*_UNFINISHED):
             rows = _mapped(self._needed, function, "sums string").collect()
         return iter([_decoded(row[0]) for row in rows])
@@ -163,6 +178,31 @@ def _partition_sums(batches: Iterable[pa.RecordBatch], of_batch: Callable[[Any],
         yield pa.record_batch({"sums": pa.array([_encoded(total)])})
 
 
+def _keyed(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """Rows that belong to a unit, with its key."""
+    try:
+        for batch in batches:
+            for piece in slices(batch):
+                yield with_keys(piece)
+    except Exception:
+        raise RuntimeError("dpglm could not process a partition") from None
+
+
+def _grouped_sums(batches: Iterable[pa.RecordBatch], of_batch: Callable[[Any], Any]) -> Iterator[Any]:
+    """One line of JSON for a partition that holds units whole."""
+    import pyarrow as pa
+
+    total: Any = None
+    try:
+        for batch in in_order(batches):
+            part = of_batch(batch)
+            total = part if total is None else total + part
+    except Exception:
+        raise RuntimeError("dpglm could not process a partition") from None
+    if total is not None:
+        yield pa.record_batch({"sums": pa.array([_encoded(total)])})
+
+
 def _as_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     """Each batch as one cell."""
     import pyarrow as pa
@@ -196,7 +236,7 @@ def _decoded(text: str) -> Sums:
 # Spark's own words
 
 
-def _mapped(frame: Any, function: Callable[..., Iterator[Any]], schema: str) -> Any:
+def _mapped(frame: Any, function: Callable[..., Iterator[Any]], schema: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # which pandas Spark likes: no pandas is used here
         return frame.mapInArrow(function, schema)

@@ -17,22 +17,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dpglm.custodian.rows import clean_rows
+from dpglm.custodian.rows import CleanRows, clean_rows
+from dpglm.custodian.units import STEPS, Units, cell_counts, size_cells, units_of
 from dpglm.formula import Design
-from dpglm.looks.survey import COUNT_BITS, Question, subjects
+from dpglm.looks.survey import Question, size_rungs, subjects
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Counts = npt.NDArray[np.int64]
 
-STEPS = 2**COUNT_BITS  # of a row: counts are kept in steps, so that a row can also count in part
-
 
 @dataclass(frozen=True, eq=False)
 class TableCounts:
-    """Rows by cell of each subject; missing cells by table column, then the rows that count, all rows, and what the
-    rows that count weigh, in the largest weight. All in ``STEPS``.
+    """Units by cell of each subject, and by how many rows they have; missing cells by table column, then the units that
+    count, all units, and what those that count weigh, in the largest weight. All in ``STEPS``.
     """
 
     cells: tuple[Counts, ...]
@@ -75,23 +74,32 @@ def _within(counts: Counts, first: int, last: int) -> int:
 
 def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
     """The counts of one batch; ``design`` is the declared one, not yet in standard units."""
-    clean = clean_rows(batch, design)
-    cleaned = {name: values[clean.counts] for name, values in clean.values.items()}
+    clean, units = clean_rows(batch, design), units_of(batch, design)
     found = []
     for subject in subjects(design):
         if subject.is_numeric:
-            values = subject.source.evaluate(cleaned)  # type: ignore[union-attr]
+            values = subject.source.evaluate(clean.values)  # type: ignore[union-attr]
             cells = np.searchsorted(subject.thresholds, values, side="left")
         else:
-            cells = cleaned[subject.name].astype(np.int64)
-        found.append(np.bincount(cells, minlength=subject.cells).astype(np.int64) * STEPS)
-    missing = np.append((~clean.has_value).sum(axis=1), [clean.counts.sum(), batch.num_rows]).astype(np.int64) * STEPS
-    return TableCounts(tuple(found), np.append(missing, _weight(cleaned, design)), batch.num_rows)
+            cells = clean.values[subject.name].astype(np.int64)
+        found.append(cell_counts(cells, subject.cells, units, clean.counts))
+    every = np.ones(batch.num_rows, dtype=bool)
+    missing = [cell_counts(np.where(has, -1, 0), 1, units, every)[0] for has in clean.has_value]
+    number, counted = batch.num_rows, int(clean.counts.sum())
+    if units is not None:
+        sizes = size_cells(units, clean.counts)
+        found.append(np.bincount(sizes[sizes >= 0], minlength=len(size_rungs()))[: len(size_rungs())] * STEPS)
+        number, counted = units.number, int((sizes >= 0).sum())
+    table = [*missing, counted * STEPS, number * STEPS, _weight(clean, units, design)]
+    return TableCounts(tuple(found), np.array(table, dtype=np.int64), number)
 
 
-def _weight(cleaned: dict[str, npt.NDArray[np.float64]], design: Design) -> int:
-    """What rows weigh, each at most one row."""
+def _weight(clean: CleanRows, units: Units | None, design: Design) -> int:
+    """What rows weigh, each at most one row; of a unit the mean of its rows that count."""
     if design.weights is None:
         return 0
     upper = design.schema.columns[design.weights].upper
-    return int(np.floor(cleaned[design.weights] / upper * STEPS).astype(np.int64).sum())
+    steps = np.floor(clean.values[design.weights] / upper * STEPS).astype(np.int64) * clean.counts
+    if units is None:
+        return int(steps.sum())
+    return int((units.sum(steps) // np.maximum(units.sum(clean.counts.astype(np.int64)), 1)).sum())

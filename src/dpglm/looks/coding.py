@@ -111,10 +111,12 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     centre = np.zeros(len(design.coefficient_names))
     if design.intercept:
         centre[0] = _first_intercept(design, survey)
+    protection = design.schema.dataset.protection
+    robust = design.weights is not None or protection.several_rows
     return beginning(
-        design.family, design.response_range, survey.rows, belief, centre, design.intercept,
+        design.family, design.response_range, survey.rows * survey.mean_rows, belief, centre, design.intercept,
         offset_slope(design), _rare(design, survey), _blurred(design, survey),
-        Units(design.schema.dataset.protection.score_cost, robust=design.weights is not None),
+        Units(protection.score_cost, robust, survey.mean_rows, survey.long_rows),
     )  # fmt: skip
 
 

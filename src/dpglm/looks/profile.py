@@ -78,13 +78,14 @@ def profile_viewpoint(known: Knowledge) -> Viewpoint:
         1.0, float(size), known.spread, CLIP,
     )  # fmt: skip
     lengths = _lengths(known, view)
-    typical = float(f"{np.sqrt(np.mean(lengths**2)):.6g}")
+    typical = float(f"{np.sqrt(np.mean(lengths**2)) * known.units.long_rows:.6g}")
     return Viewpoint(view.centre, view.whitening, typical, view.information_bound, view.spread, view.clip)
 
 
 def add_profile(known: Knowledge, profile: Profile) -> Knowledge:
     """What is known after a profile: of the tails."""
-    view, family, rows = profile.view, known.family, known.num_rows
+    view, family = known.units.of_rows(profile.view), known.family
+    rows = known.num_rows / known.units.mean_rows  # units, where they have several
     shares = [np.array([float(count) for count in counts]) * 2.0**-COUNT_BITS / rows for counts in profile.counts]
     noise, core = profile.stddev / rows, _lengths(known, view) / view.score_bound
     lengths = measured(core, LENGTHS, shares[0], noise)

@@ -56,6 +56,7 @@ _LEAST_COVARIANCE = 0.05  # of a predictor in standard units
 _LEAST_SLOPE = 0.05  # of a score, of an average direction; less where the information is known to be less
 _SMALLEST_STEP_DOWN = 0.2  # of the spread, at one look
 _LEAST_RATIO, _LEAST_SHARE = 0.05, 0.1  # of the scores' variance over the slope; of what is expected of it
+_ROBUST_SHAPE, _DOUBTED = 0.5, 0.5  # the same of units; of what is left in doubt of it, added
 _SQUARE_SHAPE = 0.2  # relative error of an entry of the scores' variance, as the slope predicts it
 _SMALLEST = 1e-9
 _FIRST_ROUNDS, _LATER_ROUNDS = 8, 5
@@ -86,11 +87,22 @@ class Units(NamedTuple):
     """What is known of the units that are protected.
 
     ``score_cost`` is what a look costs, in units of its score's precision. ``robust``: scores of a unit are no single
-    residual (weights, several rows), so that their variance is taken as it is seen, and tells no spread.
+    residual (weights, several rows), so that their variance is taken as it is seen, and tells no spread. ``mean_rows``
+    is how many rows a unit has, ``long_rows`` how many that of a typical row has: bounds are of all rows of a unit
+    together, so that a row is bounded as if by so much less.
     """
 
     score_cost: float = 4.0
     robust: bool = False
+    mean_rows: float = 1.0
+    long_rows: float = 1.0
+
+    def of_rows(self, view: Viewpoint) -> Viewpoint:
+        """A viewpoint as a typical row meets it."""
+        if self.long_rows == 1:
+            return view
+        score, information = view.score_bound / self.long_rows, view.information_bound / self.long_rows
+        return replace(view, score_bound=score, information_bound=information)
 
 
 ONE_ROW = Units()
@@ -210,6 +222,7 @@ def _independent(columns: int, intercept: bool, has_offset: bool) -> Population:
 
 def add_look(known: Knowledge, look: Look) -> Knowledge:
     """What is known after one more look: its information plugged in, its errors allowed for."""
+    look = replace(look, view=known.units.of_rows(look.view))
     rows, view, first = known.num_rows, look.view, known.looks == 0
     standing = Standing(known.population, view, known.family, known.response_range)
     before, unwhitening = standing.seen(known.information), standing.unwhitening
@@ -464,6 +477,21 @@ def _leaning(known: Knowledge, now: Seen, spread: float, doubt: float) -> Leanin
     return Leaning(of_spread(spread), (of_spread(spread * factor) - of_spread(spread / factor)) / 2)
 
 
+def _robust_square(look: Look, slope: Floats) -> Floats:
+    """J of units whose scores are no single residual: its size is as it was seen, whatever rows by themselves would
+    give. Its entries are averaged by precision with the slope's, of which they may be any multiple; what noise leaves
+    in doubt is added, since an interval by a variance that is in doubt must be wider.
+    """
+    size, total = len(slope), float(np.trace(slope))
+    ratio = max(float(np.trace(look.square)), look.square_noise * math.sqrt(size)) / total
+    prior = (_ROBUST_SHAPE * ratio * total / size) ** 2 * _ones(size, 4.0)
+    doubt = look.square_noise**2 / 2 * _ones(size, 2.0)
+    square = ratio * slope + prior / (prior + doubt) * (look.square - ratio * slope)
+    left = float(np.sqrt(np.mean(np.diag(prior * doubt / (prior + doubt)))))
+    least = _LEAST_SHARE * ratio * float(np.linalg.eigvalsh(slope)[0])
+    return positive(square, least) + _DOUBTED * left * np.eye(size)
+
+
 def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:
     """Covariance of the plain estimate of all rows, where that of what looks estimate is ``sampling``."""
     return np.asarray(sampling / np.outer(known.efficiency, known.efficiency))
@@ -472,16 +500,15 @@ def plain_covariance(known: Knowledge, sampling: Floats) -> Floats:
 def sampling_covariance(known: Knowledge) -> Floats:
     """Covariance of the table's own estimate over tables: the sandwich S = H^-1 J H^-1, with J near its expectation.
 
-    Of weighted rows, and of units with several, J is taken as it was seen: it is what makes intervals robust.
+    Of weighted rows, and of units with several, J is as large as it was seen: that makes intervals robust.
     """
     assert known.last is not None
     look, now, slope = known.last
     rows, size = known.num_rows, len(known.centre)
     total = float(np.trace(slope))
     turn = np.linalg.solve(slope, look.view.whitening_matrix)
-    if known.units.robust:  # not near what rows by themselves would give
-        least = _LEAST_SHARE * max(float(np.trace(look.square)) / total, _LEAST_RATIO)
-        square = positive(look.square, least * float(np.linalg.eigvalsh(slope)[0]))
+    if known.units.robust:
+        square = _robust_square(look, slope)
         return np.asarray(turn.T @ square @ turn)
     family = known.family
     expected = 1.0

@@ -53,7 +53,7 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
     whitening = inverse_root(known.information, _EIGENVALUE_FLOOR)
     # Rows of rare levels are kept whole where the noise of the information allows it.
     longest = known.mean_weight * rare_lengths(known.population.rare, whitening).max() + size
-    affordable = _COARSEST * rows * mu * math.sqrt(information_share(rows, size, last))
+    affordable = _COARSEST * rows * mu * math.sqrt(information_share(rows, size, last)) / known.units.long_rows
     view = Viewpoint(
         centre=tuple(map(float, known.with_offset(known.centre))),
         whitening=tuple(tuple(map(float, row)) for row in whitening),
@@ -66,12 +66,16 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
         clip=CLIP,
     )
     # The first look, which is read with a discrepancy, is bounded for itself; later ones for all of them together.
-    return _bounded(known, view, total_mu if known.looks else mu)
+    bounded, long = _bounded(known, view, total_mu if known.looks else mu), known.units.long_rows
+    return replace(
+        bounded, score_bound=bounded.score_bound * long, information_bound=bounded.information_bound * long
+    )  # fmt: skip
 
 
 def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
-    noise = math.sqrt(known.units.score_cost) / mu  # the information's share is left out
+    # Of a bound on a row; the information's share is left out.
+    noise = math.sqrt(known.units.score_cost) / mu * known.units.long_rows
     least, best, typical, worse = math.inf, view, None, 0
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)

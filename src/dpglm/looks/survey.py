@@ -54,6 +54,7 @@ _MOST_DOUBT = 1.5  # spread of the logarithm of a scale, beyond which it was not
 _LEAST_SHARE = 0.002  # of a level, where its scale is taken from
 # How much more sharply an outcome's levels are counted, or its numbers, and levels of predictors.
 _SHARPER, _SHARPER_NUMBER, _SHARPER_LEVELS = 4.0, 2.0, 2.0
+_SHARPER_SIZES, _SIZES = 2.0, 21  # how many rows units have: its cells go to a million
 SHARPER_COUNTED = 4.0  # the rows that count: all shares are taken of them
 # Shares of rows below which they are too few: those that vary (a rare level is no mistake), those with a value.
 _FEW, _FEW_OF_OUTCOME, _FEW_OF_LEVELS, _UNREADABLE, _FEW_COUNT = 0.03, 0.004, 0.001, 0.05, 0.05
@@ -168,6 +169,8 @@ class Survey:
     rows: float
     total: float
     mean_weight: float = 1.0  # of the rows that count
+    mean_rows: float = 1.0  # that count, of a unit of which some do
+    long_rows: float = 1.0  # that a typical row's unit has
 
     def place_of(self, source: Expression | Column) -> Place:
         """Of a factor's source."""
@@ -323,10 +326,12 @@ def surveying(design: Design) -> Asking:
     missing = tuple(map(_short, answer.counts[: len(design.table_columns)].tolist()))
     total = _short(max(float(answer.counts[-1]), 1.0)) if number is None else float(number)
     complete, rows, light = total, Rows(total, 0.0), False
-    mean_weight = 1.0
+    mean_weight = mean_rows = long_rows = 1.0
     for question in of_rows:
         told = yield question
-        if question.ranges[0][0] == len(design.table_columns):
+        if question.subject is not None:
+            mean_rows, long_rows = _rows_of_units(told)
+        elif question.ranges[0][0] == len(design.table_columns):
             complete = _short(float(told.counts[0]))
             rows = counted_rows(design, complete, told.stddev)
         else:
@@ -360,7 +365,32 @@ def surveying(design: Design) -> Asking:
     if light:
         problems = (*problems, f"{design.weights}: nearly all weights are small beside its upper bound")
     stddev = _short(answer.stddev)
-    return Survey(everything, tuple(places), missing, complete, stddev, problems, rows.number, total, mean_weight)
+    return Survey(
+        everything, tuple(places), missing, complete, stddev, problems, rows.number, total, mean_weight, mean_rows,
+        long_rows,
+    )  # fmt: skip
+
+
+def size_rungs() -> Floats:
+    """How many rows a unit has, by cell: the middle of 1, 2, 3 to 4, 5 to 8, ..., and of all that are more."""
+    return np.array([1.0, 2.0, *(0.75 * 2**power + 0.5 for power in range(2, _SIZES))])
+
+
+def _rows_of_units(told: Answer) -> tuple[float, float]:
+    """The mean number of rows of a unit, and of the unit that a row belongs to, by cells that are clearly not empty.
+
+    A cell beyond three that are empty is taken for noise.
+    """
+    counts = np.where(told.counts > _CLEAR * told.stddev, told.counts, 0.0)
+    empty = 0
+    for cell, count in enumerate(counts.tolist()):
+        empty = 0 if count else empty + 1
+        if empty > 2 and counts[:cell].any():
+            counts[cell:] = 0.0
+    if not counts.any():
+        return 1.0, 1.0
+    mean, square = (float(counts @ size_rungs() ** power / counts.sum()) for power in (1, 2))
+    return _short(mean), _short(square / mean)
 
 
 def _mean_weight(design: Design, total: float, stddev: float, rows: Rows) -> tuple[float, bool]:
@@ -391,6 +421,10 @@ def _table_questions(design: Design) -> list[Question]:
         found.append(Question(None, ((columns, columns),), 1, SHARPER_COUNTED))
     if design.weights is not None:
         found.append(Question(None, ((columns + 2, columns + 2),), 1, SHARPER_COUNTED))
+    protection = design.schema.dataset.protection
+    if protection.several_rows:
+        sizes = tuple((n, n) for n in range(len(size_rungs())))
+        found.append(Question(len(subjects(design)), sizes, protection.cells_changed, _SHARPER_SIZES))
     return found
 
 

@@ -63,7 +63,7 @@ def _survey_table(record: SurveyRecord) -> str:
         share = noisy_share(number / survey.total, stddev / survey.total)
         counted = f" About {share} of them count, and shares are of these."
     about = "about " if dataset.number is None else ""
-    caption = f"{dataset.name}: {about}{survey.total:,.0f} rows, each {dataset.unit}.{counted}"
+    caption = f"{dataset.name}: {about}{survey.total:,.0f} {dataset.counted}, each {dataset.unit}.{counted}"
     head = "".join(f'<th scope="col">{text}</th>' for text in ("column", "centre (scale), or share", "missing"))
 
     def table(groups: list[list[str]]) -> str:

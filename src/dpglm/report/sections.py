@@ -47,10 +47,10 @@ def chips(summary: Summary) -> str:
     """The facts under the title."""
     fit = summary.fit
     first = fit.releases[0]
-    chips = [("rows", f"{summary.rows:,}")]
+    chips = [(first.design.schema.dataset.counted, f"{summary.rows:,}")]
     if any(not release.design.every_row_counts for release in fit.releases):
         chips.append(("that count", f"about {summary.counted:,.0f}"))
-    chips.append(("one row is", first.design.schema.dataset.unit))
+    chips.append((f"one {first.design.schema.dataset.counted[:-1]} is", first.design.schema.dataset.unit))
     if len(fit.releases) > 1:
         chips.append(("releases", str(len(fit.releases))))
     for release in fit.releases:

@@ -270,7 +270,7 @@ def _tables(fit: Fit) -> str:
         counted = "" if release.design.every_row_counts else f", of which about {release.counted.number:,.0f} count"
         rows = f"{'= ' if dataset.number is not None else 'about '}{release.num_rows:,}"
         parts.append(
-            f"a {kind}release by {means(release)} of “{dataset.name}” (N {rows}{counted}; one row is"
+            f"a {kind}release by {means(release)} of “{dataset.name}” (N {rows}{counted}; one {dataset.counted[:-1]} is"
             f" {dataset.unit}), {privacy_words(release)}"
         )
     return listed(parts)
