@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -266,3 +267,24 @@ def test_a_schema_may_be_given_as_for_a_release(kind: str, tmp_path: Path) -> No
     (tmp_path / "flaws.toml").write_text(schema.to_toml(), encoding="utf-8")
     given = {"schema": schema, "path": tmp_path / "flaws.toml", "dict": SCHEMA}[kind]
     assert dpglm.check(pa.table(TEXTS), given).columns == EXPECTED
+
+
+def test_ids_of_several_rows_lead_to_a_question_and_declared_ones_are_counted() -> None:
+    columns = {"x": {"type": "numeric", "lower": 0, "upper": 10, "fill": 5}}
+    table = pd.DataFrame({"patient_id": ["1", "2", "02", "3", "3", "3", None], "x": np.arange(7.0)})
+    dataset = {"name": "visits", "unit": "one patient"}
+    found = dpglm.check(table, {"dataset": {**dataset, "rows": 7}, "columns": columns})
+    assert "LOOK AT patient_id: 7 rows have 3 values of it, one up to 3 times" in str(found)
+    assert "declare unit_column = 'patient_id'" in str(found)
+    declared = {"dataset": {**dataset, "unit_column": "patient_id", "units": 3}, "columns": columns}
+    assert "units: 3 (declared: 3), by patient_id; one has up to 3 rows" in str(dpglm.check(table, declared))
+    assert dpglm.check(table, declared).ok
+    declared["dataset"]["units"] = 4
+    assert not dpglm.check(table, declared).ok
+    apart = dpglm.check(table.assign(patient_id=range(7)), {"dataset": {**dataset, "rows": 7}, "columns": columns})
+    assert "patient_id" not in str(apart)
+    assert "paid" not in str(
+        dpglm.check(
+            table.rename(columns={"patient_id": "paid"}), {"dataset": {**dataset, "rows": 7}, "columns": columns}
+        )
+    )

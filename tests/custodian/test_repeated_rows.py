@@ -71,8 +71,8 @@ def panel(people: int = PEOPLE, seed: int = 2, most: int = 9) -> pd.DataFrame:
     y = 0.5 * x + own + 0.5 * numbers.normal(size=len(who))
     table = pd.DataFrame(
         {
-            "id": who, "y": y, "visits": numbers.poisson(np.exp(0.3 * own)), "sick": np.where(y > 0, "yes", "no"), "x": x,
-            "g": numbers.choice(["p", "q", "r"], len(who)),
+            "id": who, "y": y, "visits": numbers.poisson(np.exp(0.3 * own)), "sick": np.where(y > 0, "yes", "no"),
+            "x": x, "g": numbers.choice(["p", "q", "r"], len(who)),
         }
     )  # fmt: skip
     return table.sample(frac=1, random_state=3).reset_index(drop=True)

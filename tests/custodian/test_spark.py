@@ -188,6 +188,24 @@ def test_partitions_and_batches_make_no_difference(session: Any, frame: Any) -> 
         session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
+def test_people_whose_rows_are_in_many_partitions_come_together(session: Any, tmp_path: Path) -> None:
+    """By Spark's own shuffle: the integers of a single machine, also where one spells an id otherwise."""
+    who = np.random.default_rng(4).integers(0, 300, ROWS)
+    spelled = [None if n % 50 == 0 else f"{number:04d}" if n % 3 else str(number) for n, number in enumerate(who)]
+    table = patients().append_column("id", pa.array(spelled, pa.string()))
+    pq.write_table(table, tmp_path / "panel.parquet", row_group_size=200)
+    declared = schema().to_dict()
+    declared["dataset"] = {"name": "panel", "unit": "one person", "unit_column": "id", "units": len(set(who.tolist()))}
+    request = Request("score ~ `a.b` + site", declared, "linear", 3.0, 1e-6)
+    frame = session.read.parquet(str(tmp_path / "panel.parquet")).repartition(5)
+    one, other = (build_release(each, request, FixedNoise(5)) for each in (frame, table))
+    assert one.survey_record is not None
+    assert other.survey_record is not None
+    assert [answers for _, answers in one.survey_record.asked] == [answers for _, answers in other.survey_record.asked]
+    assert one.profile == other.profile
+    assert [stage.blocks for stage in one.stages] == [stage.blocks for stage in other.stages]
+
+
 def test_one_other_cell_is_seen(frame: Any) -> None:
     """These comparisons can fail: a small change of one cell changes the integers."""
     age = next(age for age in patients()["a.b"].to_pylist() if age is not None and 30 < age < 80)

@@ -76,9 +76,8 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        if self.unit_column is not None and self.units is not None and self.declared_units is not None:
-            if self.units[1] != self.declared_units:
-                return False
+        if self.unit_column and self.units and self.declared_units not in (None, self.units[1]):
+            return False
         return self.declared_rows in (None, self.rows) and not any(column.changed for column in self.columns)
 
     @property
@@ -131,7 +130,7 @@ class Check:
                 f"rows that count: {self.counted} of {self.rows} in a regression on all of these columns"
                 f" (no value and no fill: {among})"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *([self.of_units] if self.of_units else [])])
 
     def _repr_html_(self) -> str:
         """For a notebook, which keeps what it shows."""
@@ -161,8 +160,8 @@ class Check:
         if number == self.rows:
             return None
         return (
-            f"LOOK AT {name}: {self.rows} rows have {number} values of it, one up to {most} times. Is a row all that the"
-            f" table holds of its unit? If not, declare unit_column = {name!r} and units"
+            f"LOOK AT {name}: {self.rows} rows have {number} values of it, one up to {most} times. Is a row all that"
+            f" the table holds of its unit? If not, declare unit_column = {name!r} and units"
         )
 
     def _fate(self, name: str) -> str:
@@ -210,7 +209,7 @@ def _likely_id(table: Any, columns: tuple[Column, ...]) -> str | None:
 
 def _warn_of_codes(table: Any, batch: Any, columns: tuple[Column, ...]) -> None:
     """A frame that was read from text may hold codes as numbers. Types depend on cells, so a release is silent."""
-    for column, kind in zip(columns, batch.schema.types, strict=True):
+    for column, kind in zip(columns, batch.schema.types, strict=False):
         codes = [level for level in column.levels if isinstance(level, str) and _is_code(level)]
         if codes and _holds_numbers(table, column.name, kind):
             held = f"the frame holds numbers, and levels are written as {codes[0]!r}: they are compared by value"
