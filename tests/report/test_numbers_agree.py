@@ -129,12 +129,12 @@ def test_predictions_and_average_effects_are_those_of_the_release(looks_fit: Any
     for level, codes in levels.items():
         x = np.array([1.0, float(point["age"]), *codes, *([float(point["treated"])] if family == "logistic" else [])])
         u, s = x @ mean, np.sqrt(x @ covariance @ x)
-        draws = LINKS[family](u + s * np.random.default_rng(0).standard_normal(200_000))
+        draws = LINKS[family](u + s * np.random.default_rng(0).standard_normal(50_000))
         effect = next(each for each in summary.effects if each.column.name == "group")
         place = effect.values.index(level)
         ends = [LINKS[family](u - reach * s), LINKS[family](u + reach * s)]
         np.testing.assert_allclose([effect.lower[place], effect.upper[place]], ends, rtol=1e-7)
-        assert effect.mean[place] == pytest.approx(draws.mean(), rel=1e-3)
+        assert effect.mean[place] == pytest.approx(draws.mean(), rel=5e-3)
         shown = interval_text(effect.mean[place], *ends)
         assert shown.split(" (")[0] in section
         assert shown.split(" (")[1].removesuffix(")") in section
