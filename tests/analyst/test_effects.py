@@ -50,6 +50,8 @@ def test_profiles_stand_at_what_is_typical_by_the_survey(released: Released) -> 
     np.testing.assert_array_equal(told["mean"], fit.predict(told[["a", "b", "g"]])["mean"])
     (alone,) = fit.predict_at()["g"]
     assert survey["share"].loc[("g", alone)] > 0.5
+    rarer = {"g": {"type": "binary", "levels": ["no", "yes"], "reference": "yes", "fill": "no"}}
+    assert list(dpglm.fit(released(columns=rarer)).predict_at()["g"]) == ["no"]  # not the reference
     for at, part in (
         ({"c": 1}, "must name a predictor"), ({"a": []}, "is empty"), ({"a": 999}, "must lie in"), (7, "a dict"),
         ({"a": np.linspace(0, 9, 1000), "b": np.linspace(0, 1, 1000)}, "more than 100,000"),
