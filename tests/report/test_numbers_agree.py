@@ -17,7 +17,7 @@ from dpglm.analyst.labels import named_coefficients
 from dpglm.analyst.table import interval_text, ratio_text
 from dpglm.analyst.typical import reference_point
 from dpglm.cli_analyst import summary_text
-from dpglm.formats import noisy_share, number, percent
+from dpglm.formats import noisy_share, number, percent, plain_number
 from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.gaussian import of_population, of_prior, together
 from dpglm.looks.profile import LOOKS_BEFORE, add_profile
@@ -112,6 +112,8 @@ def test_every_number_of_the_coefficients_is_that_of_the_release(looks_fit: Any,
         assert f"95 %: {number(stepped[2])} to {number(stepped[3])}" in own
         if ratio:
             ratios = np.exp(stepped[[0, 2, 3]])
+            per = "" if each.step == 1 else f" per {each.step:,.0f}"
+            assert re.search(rf"{re.escape(each.name)} .* {plain_number(ratios[0], 4)}{per} ", terminal)
             assert pasted[1] == ratio_text(*ratios)
             np.testing.assert_allclose([record[f"{ratio}{end}"] for end in ("", "_lower", "_upper")], ratios, 1e-6)
             assert ratio_text(*ratios).split(" (")[0] in shown.sections["coefficients"]
