@@ -6,6 +6,9 @@ import http.client
 import json
 import re
 import shlex
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -337,6 +340,25 @@ def test_the_command_says_what_is_wrong_before_it_serves(tmp_path: Path, capsys:
         printed = capsys.readouterr().err
         assert said in printed
         assert printed.count("\n") == 1
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    words = [sys.executable, "-m", "dpglm", "studio", "t.csv", "--no-browser"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        address = [running.stdout.readline() for _ in range(2)][1].strip()
+        for _ in range(200):
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", int(address.split(":")[2].split("/")[0]))
+                connection.request("GET", "/" + address.split("/", 3)[3] + "columns")
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        assert connection.getresponse().status == 200
+        connection.close()
+        running.send_signal(signal.SIGINT)
+        said, complained = running.communicate(timeout=30)
+    assert (running.returncode, said, complained) == (0, "the studio is closed\n", "")
 
 
 def test_steps_cannot_be_skipped_and_a_release_needs_its_ticket(start: Any) -> None:

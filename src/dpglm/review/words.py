@@ -28,7 +28,8 @@ _NOT_PROTECTED = (
 
 def summary(facts: Facts) -> list[str]:
     """The page in a few sentences."""
-    rows = "rows" if facts.rows is None else f"{facts.rows:,} rows"
+    several = facts.protection.several_rows  # of one of those who are protected, and how many these are is public
+    rows = "rows" if facts.rows is None else f"{facts.rows:,} {'units with their rows' if several else 'rows'}"
     who = f"“{facts.name}”" + (f", a table of {rows}, each {facts.unit}" if facts.releases else "")
     if not facts.private:
         return [f"A release of {who} is not private, and nothing below holds for it."]
