@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from dpglm.releases import Release
 from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
-from dpglm.statement import CAVEATS, rows_that_count
+from dpglm.statement import CAVEATS, those_that_count
 from dpglm.values import date_of
 
 _QUESTIONS = (
@@ -137,7 +137,8 @@ def released(release: Release) -> str:
     if release.design.counted_is_public:
         return told
     where = None if release.design.where is None else release.design.where.text
-    return f"{told}. {rows_that_count(release.num_rows, release.counted, where)}"
+    counted = release.design.schema.dataset.counted
+    return f"{told}. {those_that_count(counted, release.num_rows, release.counted, where)}"
 
 
 def weighed(release: Release) -> str:
