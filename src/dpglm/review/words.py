@@ -138,9 +138,8 @@ def released(release: Release) -> str:
     if release.design.counted_is_public:
         return told
     where = None if release.design.where is None else release.design.where.text
-    return (
-        f"{told}. {those_that_count(release.design.schema.dataset.counted, release.num_rows, release.counted, where)}"
-    )
+    counted = release.design.schema.dataset.counted
+    return f"{told}. {those_that_count(counted, release.num_rows, release.counted, where)}"
 
 
 def weighed(release: Release) -> str:
