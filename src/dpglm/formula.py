@@ -166,6 +166,8 @@ class Design:
         names = dict.fromkeys(chain.from_iterable(factor.column_names for factor in factors))
         names |= dict.fromkeys(() if self.where is None else self.where.columns)
         names |= dict.fromkeys(() if self.weights is None else (self.weights,))
+        order = self.schema.dataset.unit_order
+        names |= dict.fromkeys(() if order is None else (order,))
         return tuple(self.schema.columns[name] for name in names)
 
     @property
@@ -530,6 +532,9 @@ def _expression(text: str, schema: Schema) -> Expression:
 def _check_design(design: Design) -> None:
     if design.offset is None and "offset(" in without_backticks(design.formula)[0]:
         raise InputError("formula", design.formula, "takes an offset away", "write + offset(I(-a)), or leave it out")
+    if design.schema.dataset.unit_order is not None and design.family.coding != "sign":
+        rule = f"is of rows that end with an event, and a {design.family.name} outcome is none"
+        raise InputError("unit_order", design.schema.dataset.unit_order, rule, "leave it out of the dataset")
     unit = design.schema.dataset.unit_column
     if unit is not None and unit in [column.name for column in design.table_columns]:
         raise InputError("unit_column", unit, "is also used in the regression", "copy that column under another name")

@@ -131,7 +131,7 @@ def person_period_schema(
     outcome = {key: value for key, value in event_column.to_dict().items() if key != "fill"}
     return Schema.from_dict(
         {
-            "dataset": {**dataset, **persons, "unit_column": unit},
+            "dataset": {**dataset, **persons, "unit_column": unit, "unit_order": period},
             "columns": {
                 period: {"type": "categorical", "levels": list(Periods.between(breaks).labels)},
                 event: outcome,

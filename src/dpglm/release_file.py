@@ -157,6 +157,7 @@ def _to_dict(release: Release) -> dict[str, Any]:
             "name": dataset.name,
             **({} if dataset.number is None else {dataset.counted: dataset.number}),
             **({} if dataset.unit_column is None else {"unit_column": dataset.unit_column}),
+            **({} if dataset.unit_order is None else {"unit_order": dataset.unit_order}),
             "rows_are_public": dataset.rows is not None and dataset.number is not None,
         },
         "regression": {
@@ -372,7 +373,7 @@ def _factor_dict(factor: Factor) -> dict[str, Any]:
 def _from_dict(data: dict[str, Any]) -> Release:
     regression, loss = data["regression"], data["privacy_loss"]
     protection = Protection.named(loss["neighbouring_relation"])
-    stated = ("id", "name", "rows", "units", "unit_column")
+    stated = ("id", "name", "rows", "units", "unit_column", "unit_order")
     dataset = {key: data["dataset"][key] for key in stated if key in data["dataset"]}
     dataset |= {"unit": loss["privacy_unit"], "neighbours": protection.neighbours}
     schema = Schema.from_dict({"dataset": dataset, "columns": regression["declared_columns"]})

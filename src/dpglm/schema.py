@@ -39,7 +39,7 @@ from dpglm.values import Level, date_of, days, level_value
 
 COLUMN_TYPES = ("numeric", "count", "binary", "categorical")
 
-_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit", "neighbours", "unit_column", "units"}
+_DATASET_KEYS = {"name", "id", "rows", "unit", "rows_per_unit", "neighbours", "unit_column", "units", "unit_order"}
 _USUAL_ROWS = 10_000  # what a release is planned for where their number is private
 _COLUMN_KEYS = {
     "numeric": {"type", "lower", "upper", "fill", "label"},
@@ -70,7 +70,8 @@ class Dataset:
 
     A unit is a row, or all rows with the same value in ``unit_column``. ``rows`` is None where their number is private:
     where units may have several, and where neighbouring tables differ by one that is added or removed. ``units`` is how
-    many units there are, where they may have several rows and that is public.
+    many units there are, where they may have several rows and that is public. ``unit_order`` is the column by which a
+    unit's rows follow each other, where whether there is a next one may depend on the outcome of the one before.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Dataset:
     protection: Protection = ONE_ROW_REPLACED
     unit_column: str | None = None
     units: int | None = None
+    unit_order: str | None = None
 
     @property
     def number(self) -> int | None:
@@ -107,6 +109,7 @@ class Dataset:
         """The TOML's shape."""
         found: dict[str, Any] = {"name": self.name, "id": self.id, "unit": self.unit}
         found |= {} if self.unit_column is None else {"unit_column": self.unit_column}
+        found |= {} if self.unit_order is None else {"unit_order": self.unit_order}
         if not self.protection.replaced:
             return found | {"neighbours": self.protection.neighbours}
         return found | {self.counted: self.number}
@@ -244,10 +247,14 @@ class Schema:
         columns = data.get("columns")
         if not isinstance(columns, Mapping) or not columns:
             raise InputError("columns", columns, "must declare at least one column", "add [columns.NAME] tables")
-        return cls(
+        schema = cls(
             _dataset(data.get("dataset")),
             {_name("column name", name): _column(name, declared) for name, declared in columns.items()},
         )
+        order = schema.dataset.unit_order
+        if order is not None and order not in schema.columns:
+            raise InputError("dataset.unit_order", order, "is not a declared column", f"add [columns.{order}]")
+        return schema
 
     def to_dict(self) -> dict[str, Any]:
         """The TOML's shape; ``Schema.from_dict`` takes it back."""
@@ -323,6 +330,11 @@ def _dataset(declared: object) -> Dataset:
         raise InputError("dataset.neighbours", neighbours, rule, "leave it out for the first")
     of = declared.get("unit_column")
     unit_column = None if of is None else _name("dataset.unit_column", of)
+    order = declared.get("unit_order")
+    unit_order = None if order is None else _name("dataset.unit_order", order)
+    if unit_order is not None and unit_column is None:
+        rule = "belongs to a dataset with a unit_column"
+        raise InputError("dataset.unit_order", unit_order, rule, "declare unit_column and units")
     counted, other = ("rows", "units") if unit_column is None else ("units", "rows")
     if other in declared:
         rule = (
@@ -352,7 +364,7 @@ def _dataset(declared: object) -> Dataset:
         _name("dataset.id", declared.get("id", name)),
         Protection(neighbours, unit_column is not None),
     )
-    return Dataset(identity, name, rows, unit, protection, unit_column, units)
+    return Dataset(identity, name, rows, unit, protection, unit_column, units, unit_order)
 
 
 def _column(name: str, declared: object) -> Column:

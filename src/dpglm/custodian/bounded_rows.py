@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.blocks import BlockShape
+from dpglm.custodian.followed import FINER, shares_by_past
 from dpglm.custodian.rows import FixedPointRows, clean_rows, coded_response
 from dpglm.custodian.sums import BlockSums, block_sums
 from dpglm.custodian.units import Units, units_of
@@ -81,13 +82,15 @@ def standard_rows(batch: pa.RecordBatch, design: Design) -> FixedPointRows:
     np.multiply(x, 2.0**ROW_BITS, out=x)
     counts = None if clean.counts.all() else clean.counts
     weights = None if design.weights is None else clean.values[design.weights] / design.weight_scale
-    return FixedPointRows(np.rint(x, out=x), coded_response(design, clean.values, grid), grid, counts, weights)
+    by = design.schema.dataset.unit_order
+    order = None if by is None else clean.values[by]
+    return FixedPointRows(np.rint(x, out=x), coded_response(design, clean.values, grid), grid, counts, weights, order)
 
 
 @np.errstate(all="ignore")  # what overflows is too long; a warning would say that some row did
 def bounded_vectors(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array]:
     """The integer vectors (dimension, rows) of score and information."""
-    z, squared, residual, weight, largest = _measured(rows, design, view)
+    z, squared, residual, weight, largest, _ = _measured(rows, design, view)
     # kappa; a row at the origin is not bounded by anything and contributes nothing.
     kappa = np.minimum(1.0, view.score_bound / np.maximum(largest * np.sqrt(squared), 1e-300))
     shorter = np.minimum(kappa, view.information_bound / np.maximum(weight * squared, 1e-300))
@@ -104,28 +107,38 @@ def bounded_units(rows: FixedPointRows, design: Design, view: Viewpoint, units: 
 
         kappa = min(1, B / sum_j m |z|),    lambda = min(kappa, A / sum_j w |z|^2).
 
+    Where rows follow each other until an event, every row has a kappa of its own, by the rows before it
+    (``followed.py``), and lambda is kappa min(1, A / sum_j kappa w |z|^2).
+
     Guarantee: |S| <= 2^VECTOR_BITS and sum_j |q|^2 <= 4^VECTOR_BITS, computed in integers; a unit that were longer
     would be zero. Sums over a unit's rows are of integers, so that their order does not matter. A row of which a number
     overflows adds nothing; one that is longer than ``LONGEST_ROW`` bounds is shortened to that.
     """
-    z, squared, residual, weight, largest = _measured(rows, design, view)
-    length = largest * np.sqrt(squared) / view.score_bound
+    z, squared, residual, weight, largest, expected = _measured(rows, design, view)
+    length, expected = (each * np.sqrt(squared) / view.score_bound for each in (largest, expected))
     energy = weight * squared / view.information_bound
     used = np.isfinite(length) & np.isfinite(energy) & np.isfinite(z).all(axis=0) & np.isfinite(residual)
     if rows.counts is not None:
         used &= rows.counts
-    z, residual, weight, length, energy = (np.where(used, each, 0.0) for each in (z, residual, weight, length, energy))
+    z, residual, weight, length, energy, expected = (
+        np.where(used, each, 0.0) for each in (z, residual, weight, length, energy, expected)
+    )
     number = np.maximum(units.sum(used.astype(np.int64)), 1)
     rounding = math.ceil(math.sqrt(view.dimension))  # of a row's vector, twice
     whole = np.minimum(1.0, LONGEST_ROW / np.maximum(length, 1e-300))
-    scores = np.rint(z * (residual * whole * (view.longest / view.score_bound))).astype(np.int64)
-    steps = np.ceil(np.minimum(length, LONGEST_ROW) * view.longest).astype(np.int64) + rounding * used
-    kappa = np.minimum(1.0, view.longest / np.maximum(units.sum(steps), 1))
-    score = np.rint(units.sum(scores) * kappa)
+    if rows.order is None:
+        scores = np.rint(z * (residual * whole * (view.longest / view.score_bound))).astype(np.int64)
+        steps = np.ceil(np.minimum(length, LONGEST_ROW) * view.longest).astype(np.int64) + rounding * used
+        kappa = np.minimum(1.0, view.longest / np.maximum(units.sum(steps), 1))
+        score, kappa, most = np.rint(units.sum(scores) * kappa), kappa[units.index], kappa
+    else:
+        kappa, most = shares_by_past(units.index, rows.order, length, expected, 1.0), np.ones(units.number)
+        finer = np.rint(z * (residual * kappa * (FINER * view.longest / view.score_bound))).astype(np.int64)
+        score, energy, weight = np.rint(units.sum(finer) / FINER), energy * kappa, weight * kappa
     whole = np.minimum(1.0, LONGEST_ROW / np.maximum(energy, 1e-300))
     steps = np.ceil(np.minimum(energy, LONGEST_ROW) * _LONGEST).astype(np.int64) + used
     room = np.maximum(1 - 2 * np.sqrt(number * view.dimension) / _LONGEST, 0.0)
-    shorter = np.minimum(kappa, room * _LONGEST / np.maximum(units.sum(steps), 1))[units.index]
+    shorter = np.minimum(most, room * _LONGEST / np.maximum(units.sum(steps), 1))[units.index]
     scale = view.longest / math.sqrt(view.information_bound)
     information = np.rint(z * (np.sqrt(shorter * weight * whole) * scale))
     squares = units.sum((information.astype(np.int64) ** 2).sum(axis=0))
@@ -133,16 +146,19 @@ def bounded_units(rows: FixedPointRows, design: Design, view: Viewpoint, units: 
     return _held(score), information if inside.all() else np.where(inside, information, 0.0)
 
 
-def _measured(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array, Array]:
-    """Whitened row and its squared length; residual, weight and the largest residual, with what the row weighs."""
+def _measured(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, ...]:
+    """Whitened row and its squared length; residual, weight, the largest residual and the one that the least outcome
+    has, with what the row weighs.
+    """
     _, u, z, squared = whitened(rows, design, view)
     table = view.residual_table(design.family, design.response_range)
     mean, weight, low, high, largest = table.at(u, table.mean, table.weight, table.low, table.high, table.largest)
     y = outcomes(rows, design, view)
     residual = np.minimum(np.maximum(y, low), high) - mean
     if rows.weights is None:
-        return z, squared, residual, weight, largest
-    return z, squared, residual * rows.weights, weight * rows.weights, largest * rows.weights  # as so many rows
+        return z, squared, residual, weight, largest, mean - low
+    of_weight = (each * rows.weights for each in (residual, weight, largest, mean - low))  # as so many rows
+    return z, squared, *of_weight
 
 
 def whitened(rows: FixedPointRows, design: Design, view: Viewpoint) -> tuple[Array, Array, Array, Array]:

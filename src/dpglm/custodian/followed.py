@@ -20,11 +20,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+FINER = 2.0**11  # a row's score is rounded to so much finer steps: rounding of many rows is less than one step
 _BITS = 20  # lengths are counted in 2^-20 of the bound, rounded up: whole numbers add up alike in any order
 _LONGEST = 2.0**40  # of a length: beyond it a row counts for nothing anyway
 
 
-def shares_by_past(person: Integers, period: Integers, length: Floats, expected: Floats, bound: float) -> Floats:
+def shares_by_past(person: Integers, period: Floats, length: Floats, expected: Floats, bound: float) -> Floats:
     """kappa of every row, of persons whose rows are all here, in any order.
 
     ``length`` is the longest score of a row, ``expected`` that of a row without the event. Rows of one person in one
@@ -51,11 +52,20 @@ def shares_by_past(person: Integers, period: Integers, length: Floats, expected:
     return found
 
 
-def shares_together(person: Integers, length: Floats, bound: float) -> Floats:
-    """One share for all rows of a person: as much as all of them together may be long."""
-    _, code = np.unique(person, return_inverse=True)
-    lengths = np.bincount(code, _whole(length, bound), int(code.max(initial=-1)) + 1)
-    return np.asarray(np.minimum(1.0, 2.0**_BITS / np.maximum(lengths, 1.0))[code])
+def spent_before(person: Integers, period: Floats, expected: Floats, bound: float) -> Floats:
+    """What a person's rows of earlier periods expect to add, in bounds, of every row."""
+    if not len(person):
+        return np.zeros(0)
+    order = np.lexsort((period, person))
+    person, period = person[order], period[order]
+    opens = np.append(True, person[1:] != person[:-1])
+    first = opens | np.append(True, period[1:] != period[:-1])
+    spent = _whole(expected[order], bound).astype(np.int64)
+    before = (np.cumsum(spent) - spent)[np.flatnonzero(first)[np.cumsum(first) - 1]]
+    before -= before[np.flatnonzero(opens)[np.cumsum(opens) - 1]]
+    found = np.empty(len(order))
+    found[order] = before * 2.0**-_BITS
+    return found
 
 
 def _whole(lengths: Floats, bound: float) -> Floats:

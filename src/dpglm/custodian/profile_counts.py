@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.custodian.bounded_rows import LONGEST_ROW, exact_multipliers, outcomes, standard_rows, whitened
+from dpglm.custodian.followed import spent_before
 from dpglm.custodian.survey_counts import TableCounts
 from dpglm.custodian.units import STEPS, Units, cell_counts, units_of
 from dpglm.formula import Design
@@ -34,13 +35,15 @@ def profile_counts(batch: pa.RecordBatch, design: Design, view: Viewpoint) -> Ta
     rows, units, family = standard_rows(batch, design), units_of(batch, design), design.family
     x, u, _, squared = whitened(rows, design, view)
     table = view.residual_table(family, design.response_range)
-    mean, weight, largest = table.at(u, table.mean, table.weight, table.largest)
-    reach = largest * np.sqrt(squared) / view.score_bound
+    mean, weight, low, largest = table.at(u, table.mean, table.weight, table.low, table.largest)
+    reach, expected = (each * np.sqrt(squared) / view.score_bound for each in (largest, mean - low))
     if rows.weights is not None:
-        reach = reach * rows.weights
+        reach, expected = reach * rows.weights, expected * rows.weights
     counts = np.ones(batch.num_rows, dtype=bool) if rows.counts is None else rows.counts
     reach = np.nan_to_num(np.where(counts, reach, 0.0), nan=0.0, posinf=np.inf)
-    if units is not None:  # a unit reaches as far as all of its rows together
+    if units is not None and rows.order is not None:  # a row, as far as those before it expected, and its own way
+        reach = reach + spent_before(units.index, rows.order, np.where(counts, expected, 0.0), 1.0)
+    elif units is not None:  # a unit reaches as far as all of its rows together
         steps = np.ceil(np.minimum(reach, LONGEST_ROW) * STEPS).astype(np.int64)
         reach = (units.sum(steps) / STEPS)[units.index]
     far = _far_cells(reach, x[: view.dimension], view)

@@ -45,7 +45,8 @@ class CleanRows:
 class FixedPointRows:
     """Integers, held exactly in float64: x is (dimension, rows), y is (rows,).
 
-    ``counts``: None if all rows do; ``weights``: None where every row weighs the same.
+    ``counts``: None if all rows do; ``weights``: None where every row weighs the same; ``order``: by which rows of a
+    unit follow each other, None where that does not matter.
     """
 
     x: Array
@@ -53,6 +54,7 @@ class FixedPointRows:
     grid: Grid
     counts: npt.NDArray[np.bool_] | None = None
     weights: Array | None = None
+    order: Array | None = None
 
     @property
     def num_rows(self) -> int:

@@ -75,13 +75,15 @@ def _within(counts: Counts, first: int, last: int) -> int:
 def table_counts(batch: pa.RecordBatch, design: Design) -> TableCounts:
     """The counts of one batch; ``design`` is the declared one, not yet in standard units."""
     clean, units = clean_rows(batch, design), units_of(batch, design)
-    found = []
+    found: list[Counts] = []
     for subject in subjects(design):
         if subject.is_numeric:
             values = subject.source.evaluate(clean.values)  # type: ignore[union-attr]
             cells = np.searchsorted(subject.thresholds, values, side="left")
         else:
             cells = clean.values[subject.name].astype(np.int64)
+        if units is not None and not found and design.schema.dataset.unit_order is not None:
+            cells = units.largest(np.where(clean.counts, cells, 0))[units.index]  # whether the event ever comes
         found.append(cell_counts(cells, subject.cells, units, clean.counts))
     every = np.ones(batch.num_rows, dtype=bool)
     missing = [cell_counts(np.where(has, -1, 0), 1, units, every)[0] for has in clean.has_value]

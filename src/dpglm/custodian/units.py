@@ -41,6 +41,10 @@ class Units:
             return np.zeros((*values.shape[:-1], 0), dtype=np.int64)
         return np.asarray(np.add.reduceat(values, self.starts, axis=-1))
 
+    def largest(self, values: Integers) -> Integers:
+        """Over each unit's rows: (rows,) -> (units,)."""
+        return np.asarray(np.maximum.reduceat(values, self.starts) if self.number else values[:0])
+
 
 def units_of(batch: pa.RecordBatch, design: Design) -> Units | None:
     """The units of a batch; None where every row is one."""

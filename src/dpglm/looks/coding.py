@@ -112,11 +112,12 @@ def before_looks(design: Design, survey: Survey, belief: Belief) -> Knowledge:
     if design.intercept:
         centre[0] = _first_intercept(design, survey)
     protection = design.schema.dataset.protection
-    robust = design.weights is not None or protection.several_rows
+    followed = design.schema.dataset.unit_order is not None
+    robust = design.weights is not None or (protection.several_rows and not followed)
     return beginning(
         design.family, design.response_range, survey.rows * survey.mean_rows, belief, centre, design.intercept,
         offset_slope(design), _rare(design, survey), _blurred(design, survey),
-        Units(protection.score_cost, robust, survey.mean_rows, survey.long_rows),
+        Units(protection.score_cost, robust, survey.mean_rows, survey.long_rows, followed),
     )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def profile_viewpoint(known: Knowledge) -> Viewpoint:
         1.0, float(size), known.spread, CLIP,
     )  # fmt: skip
     lengths = _lengths(known, view)
-    typical = float(f"{np.sqrt(np.mean(lengths**2)) * known.units.long_rows:.6g}")
+    typical = float(f"{np.sqrt(np.mean(lengths**2)) * known.units.long_scores:.6g}")
     return Viewpoint(view.centre, view.whitening, typical, view.information_bound, view.spread, view.clip)
 
 

@@ -89,19 +89,25 @@ class Units(NamedTuple):
     ``score_cost`` is what a look costs, in units of its score's precision. ``robust``: scores of a unit are no single
     residual (weights, several rows), so that their variance is taken as it is seen, and tells no spread. ``mean_rows``
     is how many rows a unit has, ``long_rows`` how many that of a typical row has: bounds are of all rows of a unit
-    together, so that a row is bounded as if by so much less.
+    together, so that a row is bounded as if by so much less. ``followed``: rows follow each other until an event.
     """
 
     score_cost: float = 4.0
     robust: bool = False
     mean_rows: float = 1.0
     long_rows: float = 1.0
+    followed: bool = False
+
+    @property
+    def long_scores(self) -> float:
+        """How much less than a row by itself one may score: followed to an event, hardly any."""
+        return 1.0 if self.followed else self.long_rows
 
     def of_rows(self, view: Viewpoint) -> Viewpoint:
         """A viewpoint as a typical row meets it."""
         if self.long_rows == 1:
             return view
-        score, information = view.score_bound / self.long_rows, view.information_bound / self.long_rows
+        score, information = view.score_bound / self.long_scores, view.information_bound / self.long_rows
         return replace(view, score_bound=score, information_bound=information)
 
 

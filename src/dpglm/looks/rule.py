@@ -66,16 +66,18 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
         clip=CLIP,
     )
     # The first look, which is read with a discrepancy, is bounded for itself; later ones for all of them together.
-    bounded, long = _bounded(known, view, total_mu if known.looks else mu), known.units.long_rows
+    bounded = _bounded(known, view, total_mu if known.looks else mu)
     return replace(
-        bounded, score_bound=bounded.score_bound * long, information_bound=bounded.information_bound * long
+        bounded,
+        score_bound=bounded.score_bound * known.units.long_scores,
+        information_bound=bounded.information_bound * known.units.long_rows,
     )  # fmt: skip
 
 
 def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     """The viewpoint with the bound and the clip of the least predicted error, for looks that cost ``mu`` together."""
     # Of a bound on a row; the information's share is left out.
-    noise = math.sqrt(known.units.score_cost) / mu * known.units.long_rows
+    noise = math.sqrt(known.units.score_cost) / mu * known.units.long_scores
     least, best, typical, worse = math.inf, view, None, 0
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)

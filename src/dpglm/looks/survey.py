@@ -344,7 +344,10 @@ def surveying(design: Design) -> Asking:
         if not subject.is_numeric:
             question = _levels_question(number, subject, protection)
             told = yield question
-            places.append(_place_of_levels(subject, [told], rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME))
+            place = _place_of_levels(subject, [told], rows, _FEW_OF_LEVELS if number else _FEW_OF_OUTCOME)
+            if number == 0 and design.schema.dataset.unit_order is not None:
+                place = _of_rows(place, mean_rows)
+            places.append(place)
             if number and min(places[-1].shares) < _RARE * places[-1].stddev:
                 rare[number] = told
         elif number == 0 and design.family.coding == "count":
@@ -369,6 +372,12 @@ def surveying(design: Design) -> Asking:
         everything, tuple(places), missing, complete, stddev, problems, rows.number, total, mean_weight, mean_rows,
         long_rows,
     )  # fmt: skip
+
+
+def _of_rows(place: Place, mean_rows: float) -> Place:
+    """Shares of rows with an event that ends them, from shares of units that ever have it."""
+    share = place.shares[1] / mean_rows
+    return replace(place, shares=(_short(1 - share), _short(share)), stddev=_short(place.stddev / mean_rows))
 
 
 def size_rungs() -> Floats:
