@@ -481,6 +481,31 @@ def test_a_blank_number_of_rows_is_private(start: Any, open_page: Any) -> None:
     assert "one is added or removed" in text(page)
 
 
+def test_rows_of_a_person_are_kept_together(start: Any, open_page: Any) -> None:
+    running = start({"person": np.repeat(np.arange(ROWS // 2), 2)})
+    page = open_page(running.address)
+    fill(page, rows=str(ROWS // 2), unit="one patient", unit_column="person", type__0="numeric", type__2="binary")
+    submit(page)
+    fill(page, lower__0="0", upper__0="120", levels__1="no\nyes")
+    submit(page)
+    assert f'unit_column = "person"\nunits = {ROWS // 2}' in text(page)
+    submit(page, "section.private button")
+    assert "one has up to 2 rows" in text(page)
+    submit(page)
+    for name, value in (("outcome", "sick"), ("predictor", "age")):
+        page.evaluate(f"[...document.getElementsByName({name!r})].find(e => e.value == {value!r}).click()")
+    submit(page)
+    fill(page, epsilon="5", cap_epsilon="9")
+    submit(page)
+    assert "1,000 units, each one patient, by person" in re.sub(r"\s+", " ", text(page))
+    page.evaluate("document.getElementById('agreed').click()")
+    submit(page)
+    assert heading(page) == "Released"
+    statement = (running.folder / "sick.statement.html").read_text()
+    assert "all rows of any one of them replaced by any other rows" in statement
+    assert "1,000 units with their rows" in statement
+
+
 def test_a_walk_may_begin_with_a_schema(start: Any, open_page: Any, tmp_path: Path) -> None:
     declared = {
         "dataset": {"name": "p", "rows": ROWS, "unit": "one patient"},

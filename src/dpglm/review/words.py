@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from dpglm.releases import Release
 from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
-from dpglm.statement import CAVEATS, those_that_count
+from dpglm.statement import CAVEATS, LARGE, LARGE_EPSILON, those_that_count
 from dpglm.values import date_of
 
 _QUESTIONS = (
@@ -114,8 +114,8 @@ def cautions(facts: Facts) -> list[str]:
     if spent.delta * number > 1:
         fails = "the promise may fail for some row altogether"
         said.append(f"δ = {small(spent.delta)} is more than one in the number of rows: {fails}.")
-    if spent.epsilon > 10:
-        said.append(f"ε = {up(spent.epsilon)} is large: taken by itself, the bound on beliefs says little.")
+    if spent.epsilon > LARGE_EPSILON:
+        said.append(LARGE)
     if any(release.ledger is None for release in facts.releases):
         said.append(
             "There was no ledger: nothing keeps count of what has been released of these rows in all, and the promise"
