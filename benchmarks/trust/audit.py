@@ -33,6 +33,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpglm.custodian import bounded_rows, by_looks
+from dpglm.custodian.grouping import GroupedSource
 from dpglm.custodian.ledger import UNITS, Ledger
 from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.tables import open_table
@@ -42,7 +43,7 @@ from dpglm.looks.survey import COUNT_BITS, Question
 from dpglm.looks.viewpoint import VECTOR_BITS, Viewpoint
 from dpglm.release_file import read_release
 from dpglm.releases import Block, Release, Stage
-from trust.cases import Case, Row
+from trust.cases import Case
 from trust.questions import most_units
 from trust.replay import Observation, observe
 from trust.sources import make_table
@@ -118,7 +119,7 @@ def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
     book = _empty_ledger(case, folder) if chance.random() < 0.5 else None
     # Lines of a CSV file that are no rows of their table are counted by its reader: another way through the code.
     # Tables of different sizes take different ways.
-    same_way = not case.added and not any(isinstance(row, bytes) for row in case.candidates)
+    same_way = not case.added and not case.people and not any(isinstance(row, bytes) for row in case.candidates)
     count_calls = chance.random() < 0.1 and same_way
     earlier = _read(observe(case, case.candidates[-1], folder, None)) if case.again else None
     if count_calls:
@@ -198,7 +199,8 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
     require("account", Fraction(stated.mu) ** 2 >= squared, "mu is smaller than its parts")
     require("account", stated.epsilon <= case.epsilon and stated.delta <= case.delta, "more than was asked for")
     stated_rows = release.design.schema.dataset.number
-    require("account", stated_rows == (None if case.added else len(case.rows) + 1), "another number of rows")
+    number = case.schema["dataset"]["units"] if case.people and not case.added else len(case.rows) + 1
+    require("account", stated_rows == (None if case.added else number), "another number of rows")
     # delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
     delta = math.exp(log_ndtr(mu / 2 - stated.epsilon / mu)) - math.exp(
         stated.epsilon + log_ndtr(-mu / 2 - stated.epsilon / mu)
@@ -235,23 +237,65 @@ def check_account(seen: Observation, release: Release, case: Case) -> None:
 
 def check_sums(case: Case, seen: list[Observation], release: Release, folder: Path) -> None:
     """Integers less noise are sums over rows, each row by itself, in Python's integers."""
-    alone: dict[int, list[list[int]]] = {}
+    alone: dict[Any, list[list[int]]] = {}
 
-    def features(row: Row) -> list[list[int]]:
-        if id(row) not in alone:
-            alone[id(row)] = _features_alone(case, row, release, folder)
-        return alone[id(row)]
+    def features(row: Any) -> list[list[int]]:
+        key = tuple(map(id, row)) if case.people else id(row)
+        if key not in alone:
+            alone[key] = _features_alone(case, row, release, folder)
+        return alone[key]
 
     for candidate, one in zip(case.candidates, seen, strict=True):
         with warnings.catch_warnings(action="ignore"):
-            table = [features(row) for row in case.table_rows(candidate)]
+            rows = case.table_rows(candidate)
+            table = list(map(features, by_person(rows) if case.people else rows))
         for number, noised in enumerate(one.noised):
             nothing = [0] * len(noised.sums)
             expected = tuple(map(sum, zip(nothing, *(row[number] for row in table), strict=True)))
             require("sums", expected == noised.sums, f"part {number} is not the sum over rows")
 
 
-def _features_alone(case: Case, row: Row, release: Release, folder: Path) -> list[list[int]]:
+def by_person(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of each person, who are told apart by value; rows of nobody left out."""
+    found: dict[float, list[Any]] = {}
+    for row in rows:
+        if row[-1] is not None:
+            found.setdefault(float(row[-1]), []).append(row)
+    return list(map(tuple, found.values()))
+
+
+def _person_alone(case: Case, rows: Sequence[Any], release: Release, folder: Path) -> list[list[int]]:
+    """What one person with all of their rows gives, in whatever order."""
+    columns = case.design.source_columns
+    backwards = list(reversed(rows))
+    (batch,) = GroupedSource(
+        open_table(make_table(case.source, backwards, columns, folder, Random(0)), columns)
+    ).batches()
+    counts, found = by_looks.table_counts(batch, case.design), []
+    for part in parts_of(release):
+        if isinstance(part.content, Question):
+            found.append(list(counts.answers(part.content)))
+            continue
+        stage, block = part.content
+        if isinstance(stage, Profile):
+            cells = by_looks.profile_counts(batch, release.design, stage.view).cells[block].tolist()
+            require("sums", sum(cells) <= 2**COUNT_BITS and min(cells) >= 0, "a person is more than one")
+            found.append(cells)
+            continue
+        sums = bounded_rows.look_sums(batch, release.design, stage.viewpoint)
+        found.append(list(sums.values[[shape.y_power for shape in sums.blocks].index(block.y_power)])
+                     if block.degree == 1 else list(sums.values[1 if block.y_power == 0 else 2]))  # fmt: skip
+        score, information = sums.values[0], sums.values[1]
+        size = len(score)
+        trace = sum(information[place] for place in np.cumsum([0, *range(size, 1, -1)]).tolist())
+        require("sums", sum(value * value for value in score) <= 4**VECTOR_BITS, "a score leaves its bound")
+        require("sums", 0 <= trace <= 4**VECTOR_BITS, "an information leaves its bound")
+    return found
+
+
+def _features_alone(case: Case, row: Any, release: Release, folder: Path) -> list[list[int]]:
+    if case.people:
+        return _person_alone(case, row, release, folder)
     columns = case.design.table_columns
     table = make_table(case.source, [row], columns, folder, Random(0))
     batches = [batch for batch in open_table(table, columns).batches() if batch.num_rows]

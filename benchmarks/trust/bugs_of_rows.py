@@ -17,7 +17,19 @@ import numpy as np
 
 from dpglm import conditions, formula
 from dpglm.blocks import BlockShape
-from dpglm.custodian import bounded_rows, by_looks, by_moments, look_plan, mechanism, passes, rows, sums, survey_counts
+from dpglm.custodian import (
+    bounded_rows,
+    by_looks,
+    by_moments,
+    grouping,
+    look_plan,
+    mechanism,
+    passes,
+    profile_counts,
+    rows,
+    sums,
+    survey_counts,
+)
 from dpglm.errors import InputError
 from dpglm.protection import Protection
 from trust.planting import Replacement, planted
@@ -25,7 +37,8 @@ from trust.planting import Replacement, planted
 CLEAN, ROWS, RESPONSE, SENSITIVITY = rows._clean, rows.fixed_point_rows, rows.coded_response, mechanism.sensitivity
 STANDARD, MONOMIALS, COUNTS = bounded_rows.standard_rows, by_looks.monomial_stddevs, by_looks.table_counts
 RELEASE, GRID_STDDEVS, MU_OF = by_looks.Release, mechanism._grid_stddevs, mechanism.mu_of
-VECTORS = bounded_rows.bounded_vectors
+VECTORS, UNITS = bounded_rows.bounded_vectors, bounded_rows.bounded_units
+CELL_COUNTS, SQUARED_MU = survey_counts.cell_counts, Protection.squared_mu
 EXACT, ANSWERS = by_looks.exact_sums, survey_counts.TableCounts.answers
 COUNT, HOLDS, CLEAN_ROWS = passes.Counter.add, conditions.Condition.holds, rows.clean_rows
 
@@ -65,6 +78,41 @@ def _() -> list[Replacement]:
     open_to_nan = SimpleNamespace(**{**vars(np), "fmin": np.minimum, "fmax": np.maximum})
     through = cleaned(lambda values, raw, _: np.where(np.isnan(raw), np.nan, values))
     return [*through, (formula, "np", open_to_nan), (rows, "np", open_to_nan)]
+
+
+@planted("rows of a person bounded one by one", where="people")
+def _() -> list[Replacement]:
+    def by_row(rows_: Any, design: Any, view: Any, units: Any) -> Any:
+        score, information = VECTORS(rows_, design, view)
+        return units.sum(score.astype(np.int64)).astype(float), information
+
+    return [(bounded_rows, "bounded_units", by_row)]
+
+
+@planted("the information of a person bounded row by row", where="people")
+def _() -> list[Replacement]:
+    def loose(rows_: Any, design: Any, view: Any, units: Any) -> Any:
+        return UNITS(rows_, design, view, units)[0], VECTORS(rows_, design, view)[1]
+
+    return [(bounded_rows, "bounded_units", loose)]
+
+
+@planted("every row of a person counted", where="people")
+def _() -> list[Replacement]:
+    def whole(cells: Any, size: int, units: Any, counts: Any) -> Any:
+        return CELL_COUNTS(cells, size, None, counts)
+
+    return [(survey_counts, "cell_counts", whole), (profile_counts, "cell_counts", whole)]
+
+
+@planted("ids told apart by how they are spelled", where="people")
+def _() -> list[Replacement]:
+    return [(grouping, "_key", lambda cell: None if cell is None else str(cell).encode())]
+
+
+@planted("a look at people costed as one at rows", where="people")
+def _() -> list[Replacement]:
+    return [(Protection, "squared_mu", lambda self, y, x: SQUARED_MU(replace(self, several_rows=False), y, x) / 4)]
 
 
 @planted("weights divided by their mean in the batch", where="weights")

@@ -18,6 +18,7 @@ from dpglm.formula import Design, build_design
 from dpglm.schema import Column, Schema
 from trust.sources import SOURCES
 
+Person = tuple[Any, ...]  # of rows
 Row = tuple[Any, ...] | bytes  # bytes: a line of a CSV file as it stands, with a wrong number of fields
 
 FAMILIES = ("logistic", "poisson", "linear")
@@ -71,7 +72,7 @@ class Case:
     command_line: bool
     rows: tuple[Row, ...]
     position: int
-    candidates: tuple[Row | None, ...]
+    candidates: tuple[Any, ...]
     seed: int
     link: str | None = None
     where: str | None = None
@@ -87,7 +88,16 @@ class Case:
         """Whether the first candidate is no row, and each of the others one that is added."""
         return self.candidates[0] is None
 
-    def table_rows(self, candidate: Row | None) -> list[Row]:
+    @property
+    def people(self) -> bool:
+        """Whether candidates are people, each a list of rows, whose last cell is an id."""
+        return "unit_column" in self.schema["dataset"]
+
+    def table_rows(self, candidate: Any) -> list[Row]:
+        if self.people:
+            together = [*self.rows, *(candidate or ())]
+            Random(self.seed).shuffle(together)
+            return together
         put_in = [] if candidate is None else [candidate]
         return [*self.rows[: self.position], *put_in, *self.rows[self.position :]]
 
@@ -163,7 +173,33 @@ def _who_counts(case: Case) -> Case:
     positive = [n for n, column in columns.items() if column.get("lower", 0) >= 0 and "upper" in column]
     weights = chance.choice([*positive, None, None])
     case = replace(case, schema=schema, where=where, weights=weights)
-    return _added(case) if chance.random() < 0.5 else case
+    case = _added(case) if chance.random() < 0.5 else case
+    return _of_people(case, chance) if chance.random() < 0.4 else case
+
+
+def _of_people(case: Case, chance: Random) -> Case:
+    """The same release where rows belong to people, who may have several; some rows belong to nobody."""
+
+    def cells(row: Row, who: Any) -> Row:
+        return ((None,) * len(case.schema["columns"]) if isinstance(row, bytes) else row) + (who,)
+
+    ids = [None if chance.random() < 0.1 else chance.randint(1, 4) for _ in case.rows]
+    rows = tuple(cells(row, who) for row, who in zip(case.rows, ids, strict=True))
+    spelled = ("9", "09", 9, "9.0")
+    candidates = tuple(
+        None if row is None else tuple(
+            cells(chance.choice([row, row, *case.candidates[-2:]]) or row, chance.choice(spelled))
+            for _ in range(chance.choice((1, 2, 3, 12)))
+        )
+        for row in case.candidates
+    )  # fmt: skip
+    dataset = {key: value for key, value in case.schema["dataset"].items() if key != "rows"} | {"unit_column": "who"}
+    if not case.added:
+        dataset["units"] = len(set(ids) - {None}) + 1
+    source = case.source.replace("pandas category", "pandas object")
+    return replace(
+        case, schema={**case.schema, "dataset": dataset}, rows=rows, candidates=candidates, source=source
+    )  # fmt: skip
 
 
 def _added(case: Case) -> Case:

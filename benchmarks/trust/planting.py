@@ -1,8 +1,8 @@
 """Planted bugs. Each is a small mistake of the kind that privacy software has had; the audit must catch every one.
 
 A bug is a list of replacements. ``where`` says which of the audit's inputs can show it at all: any case, one of looks
-from a hash, one with a survey of its own, one where a row is added or removed, one of weighted rows, one of moments,
-a large table, or the real sampler.
+from a hash, one with a survey of its own, one where a row is added or removed, one of weighted rows, one of people, one
+of moments, a large table, or the real sampler.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def _fitting_case(where: str, chance: random.Random, family: str) -> Case:
             "moments": not looks,
             "added": case.added,
             "weights": case.weights is not None,
+            "people": case.people,
         }
         if fits.get(where, True):
             return case

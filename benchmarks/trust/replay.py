@@ -37,7 +37,7 @@ from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.noise import OperatingSystemNoise
 from dpglm.errors import SurveyError
 from dpglm.releases import Release
-from trust.cases import Case, Row
+from trust.cases import Case
 from trust.sources import make_table
 from trust.viewpoints import hashed_viewpoints
 
@@ -133,7 +133,7 @@ class _FixedClock:
 
 def observe(
     case: Case,
-    candidate: Row | None,
+    candidate: Any,
     folder: Path,
     book: Path | None,
     outputs: list[tuple[int, ...]] | None = None,
@@ -154,7 +154,7 @@ def observe(
         ledger.write_bytes(book.read_bytes())
     output = folder / "out.release.json"
     output.unlink(missing_ok=True)
-    table = make_table(case.source, case.table_rows(candidate), case.design.table_columns, folder, Random(case.seed))
+    table = make_table(case.source, case.table_rows(candidate), case.design.source_columns, folder, Random(case.seed))
     schema = folder / "schema.toml"
     schema.write_text(dpglm.Schema.from_dict(case.schema).to_toml(), encoding="utf-8")
     before = {path.name for path in folder.rglob("*")}

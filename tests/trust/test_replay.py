@@ -77,7 +77,8 @@ def test_the_sampler_has_no_seed_and_the_right_spread() -> None:
 def test_there_are_enough_planted_bugs() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 60
     assert {bug.name for bug in BUGS} >= set(SEEDS)
-    assert {bug.where for bug in BUGS} == {"added", "any", "large", "looks", "moments", "sampler", "survey", "weights"}
+    kinds = {"added", "any", "large", "looks", "moments", "people", "sampler", "survey", "weights"}
+    assert {bug.where for bug in BUGS} == kinds
 
 
 # A case that shows these comes late by the seed of all others, by which the long form catches them too.
