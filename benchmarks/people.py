@@ -30,7 +30,26 @@ from seeded_noise import SeededNoise
 
 TABLES, SEED = 100, 20_251_119
 RESULTS = Path(__file__).parent / "results" / "people.jsonl"
-PAGE = Path(__file__).parent.parent / "docs" / "people.md"
+DOCS = Path(__file__).parent.parent / "docs"
+_PAGE = """# Who counts, measured
+
+Simulated tables of known truth: how often 95 % intervals cover the population's coefficients where rows do not count, are weighted, or belong to people with several.
+`benchmarks/people.py` makes it.
+*cover* is of all coefficients and *worst* of the worst one; *z* is the root mean square of error over sd, 1 where intervals are calibrated.
+*ignored* is what the worst coefficient gets from a release that ignores the matter: unweighted, or with rows taken for people.
+
+| table | family | tables | cover | worst | z | ignored |
+|---|---|---|---|---|---|---|
+(lines)
+
+*missing*: a third of the outcomes and a tenth of a predictor, depending on predictors; 8,000 rows, ε = 1.
+*private N*: 8,000 rows, of which one may be added or removed, ε = 1.
+*weights*: samples of some 10,000 of 24,000, chosen by outcome, ε = 1.
+*panel*: 4,000 people with 1 to 20 rows, outcomes correlated by so much within a person, ε = 2.
+Intervals of counts in panels are wider than they need be: how counts scatter cannot be told from people's sums, so that more is allowed for.
+
+(machine)
+"""  # noqa: E501 -- one sentence a line
 SLOPES = np.array([0.5, -0.4])  # of x and of z; intercepts by family
 INTERCEPTS = {"logistic": -0.7, "poisson": 0.4, "linear": 1.0}
 COLUMNS: dict[str, Any] = {
@@ -170,43 +189,20 @@ def measured(cell: Cell, tables: int) -> dict[str, Any]:
 def page() -> str:
     """The page of stored results."""
     facts, *found = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
-    lines = [
-        "# Who counts, measured",
-        "",
-        "Simulated tables of known truth: how often 95 % intervals cover the population's coefficients where rows do not"
-        " count, are weighted, or belong to people with several; `benchmarks/people.py` makes it.",
-        "*cover* is of all coefficients and *worst* of the worst one; *z* is the root mean square of error over sd, 1 where"
-        " intervals are calibrated; *ignored* is what the worst coefficient would have got from a release that ignores the"
-        " matter: unweighted, or with rows taken for people.",
-        "",
-        "| table | family | tables | cover | worst | z | ignored |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for each in found:
-        ignored = f"{each['ignored']:.0%}" if "ignored" in each else "–"
-        lines.append(
-            f"| {each['cell']} | {each['family']} | {each['tables']} | {each['cover']:.0%} | {each['worst']:.0%} |"
-            f" {each['z']:.2f} | {ignored} |"
-        )
-    machine_facts = facts["machine"]
-    return "\n".join([
-        *lines, "",
-        "*missing*: a third of the outcomes and a tenth of a predictor, depending on predictors; 8,000 rows, ε = 1.",
-        "*private N*: 8,000 rows added or removed, ε = 1; what is ignored is then nothing, and beside it stands the same"
-        " with a public N.",
-        "*weights*: samples of some 10,000 of 24,000, chosen by outcome, ε = 1.",
-        "*panel*: 4,000 people with 1 to 20 rows, outcomes correlated by so much within a person, ε = 2.",
-        "Counts are covered too often: how outcomes scatter cannot be told from people's sums, so that more is allowed for.",
-        "",
-        f"Seed {facts['seed']}; {machine_facts['processor']}, {machine_facts['cores']} cores,"
-        f" Python {machine_facts['python']}.",
-        "",
-    ])  # fmt: skip
+        # A release that keeps N private ignores nothing.
+        ignored = f"{each['ignored']:.0%}" if "ignored" in each and each["cell"] != "private N" else "–"
+        cells = (f"{each['cover']:.0%}", f"{each['worst']:.0%}", f"{each['z']:.2f}", ignored)
+        lines.append(f"| {each['cell']} | {each['family']} | {each['tables']} | {' | '.join(cells)} |")
+    where = facts["machine"]
+    machine_line = f"Seed {facts['seed']}; {where['processor']}, {where['cores']} cores, Python {where['python']}."
+    return _PAGE.replace("(lines)", "\n".join(lines)).replace("(machine)", machine_line)
 
 
 def main() -> None:
     if sys.argv[1:] == ["page"]:
-        PAGE.write_text(page(), encoding="utf-8")
+        (DOCS / "people.md").write_text(page(), encoding="utf-8")
         return
     tables = int(sys.argv[1]) if len(sys.argv) > 1 else TABLES
     wanted = sys.argv[2:]

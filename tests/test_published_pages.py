@@ -41,6 +41,7 @@ PAGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "joint_releases": ("joint_releases", text_of("joint_releases", lambda m: m.page(results_of("joint_releases")))),
     "no_noise_limit": ("no_noise_limit", text_of("no_noise_limit", lambda m: m.page(results_of("no_noise_limit")))),
     "overdispersion": ("overdispersion", text_of("overdispersion", lambda m: m.page(results_of("overdispersion")))),
+    "people": ("people", text_of("people", lambda m: m.page())),
     "real": ("real_page", text_of("real", lambda m: m.page(m.read(RESULTS / "real.jsonl")))),
     "rule": ("rule", text_of("rule", lambda m: m.page(results_of("rule")))),
     "hard_cases": ("hard_cases", text_of("hard_cases", lambda m: m.page(results_of("hard_cases")))),
