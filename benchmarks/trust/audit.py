@@ -268,9 +268,11 @@ def _person_alone(case: Case, rows: Sequence[Any], release: Release, folder: Pat
     """What one person with all of their rows gives, in whatever order."""
     columns = case.design.source_columns
     backwards = list(reversed(rows))
-    (batch,) = GroupedSource(
-        open_table(make_table(case.source, backwards, columns, folder, Random(0)), columns)
-    ).batches()
+    alone = open_table(make_table(case.source, backwards, columns, folder, Random(0)), columns)
+    batches = list(GroupedSource(alone).batches())
+    require("sums", len(batches) == 1, "the rows of a person do not come together")
+    (batch,) = batches
+    require("sums", by_looks.table_counts(batch, case.design).num_rows == 1, "a person alone is not one unit")
     counts, found = by_looks.table_counts(batch, case.design), []
     for part in parts_of(release):
         if isinstance(part.content, Question):
