@@ -72,7 +72,7 @@ def test_a_notebook_shows_what_matters() -> None:
         "schema": ("label age", "0 to 100", "p (reference), q age, r", "its row does not count", "is taken for p"),
         "release": ("sick ~ `age` + g", "NOT PRIVATE", "g = q age", "a survey and 5 looks"),
         "fit": ("label age, per 10", "NOT PRIVATE", "Read this first", "Odds ratio", "tell whether any row has r"),
-        "check": ("FOR THE CUSTODIAN'S EYES ONLY", "4,000 declared", "'unknown age' (", "clear this output"),
+        "check": ("FOR THE CUSTODIAN'S EYES ONLY", "declared: 4000", "'unknown age' (", "clear this output"),
         "plan": ("times as wide", "By coefficient", "4,000 rows", "no row was read"),
     }.items():
         for part in parts:
