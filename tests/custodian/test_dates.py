@@ -133,6 +133,6 @@ def test_a_release_of_dates_is_read_in_days(schema: dpglm.Schema, tmp_path: Path
     with pytest.raises(dpglm.InputError, match="must be a date"):
         fit.predict({"day": ["soon"]})
     dpglm.report(fit, tmp_path / "r.html")
-    assert " days)" in (tmp_path / "r.html").read_text()
+    assert " d)" in (tmp_path / "r.html").read_text()
     dpglm.review_statement(made, tmp_path / "s.html")
     assert "a date, clamped to 2019-01-01 to 2023-12-31" in (tmp_path / "s.html").read_text()

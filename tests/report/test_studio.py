@@ -462,10 +462,13 @@ def test_a_release_that_stops_at_its_survey_says_so(start: Any, open_page: Any) 
     assert heading(page) == "Question"
 
 
-def test_a_blank_number_of_rows_is_private(start: Any, open_page: Any) -> None:
+def test_a_number_of_rows_may_be_private(start: Any, open_page: Any) -> None:
     running = start()
     page = open_page(running.address)
     fill(page, rows="", unit="one patient", type__0="numeric", type__2="binary")
+    submit(page)
+    assert "dataset.rows = None: must be a whole number" in text(page)  # forgetting it is no other promise
+    page.evaluate("document.getElementById('private').click()")
     submit(page)
     fill(page, lower__0="0", upper__0="120", levels__1="no\nyes")
     submit(page)

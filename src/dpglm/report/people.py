@@ -91,7 +91,7 @@ def _line(name: str, value: str, missing: str, *, inside: bool = False) -> str:
 def _place(row: dict[str, Any], is_count: bool, of_dates: bool = False) -> str:
     """A centre, to a twentieth of its scale, and the scale; of counts of an outcome the mean; of dates in days."""
     if of_dates:
-        return f"{date_of(row['centre'])} ({plain_number(row['scale'], 2)} days)"
+        return f"{date_of(row['centre'])} ({plain_number(row['scale'], 2)} d)"
     centre = rounded(row["centre"], row["scale"])
     return f"mean {centre}" if is_count else f"{centre} ({plain_number(row['scale'], 2)})"
 

@@ -207,7 +207,9 @@ def curve(identity: str, effect: Effect, low: float, high: float, title: str, de
         )
     )
     of_dates = effect.column.dates
-    marks = ticks(float(x[0]), float(x[-1]), 3 if of_dates else 4)
+    marks = ticks(float(x[0]), float(x[-1]), 4)
+    if of_dates:  # which are long: none may stand out at an end
+        marks = [value for value in marks if 14 < to_x(value) < 86][::2]
     bottom = _bottom(marks, to_x, [date_of(value) for value in marks] if of_dates else None)
     return _plot(identity, title, description, grid + _inner(shapes) + bottom)
 

@@ -67,6 +67,7 @@ class Walk:
     rows: str = ""
     unit: str = ""
     unit_column: str = ""
+    private: bool = False  # how many there are
     choices: tuple[Choice, ...] = ()
     schema: Schema | None = None
     schema_file: Path | None = None  # where the schema lies, once it was saved
@@ -213,7 +214,7 @@ def _columns(walk: Walk, form: Form) -> Walk:
     types = [(name, one(form, f"type-{position}")) for position, name in enumerate(walk.names)]
     return replace(
         walk, dataset=one(form, "dataset"), rows=one(form, "rows"), unit=one(form, "unit"),
-        unit_column=one(form, "unit_column"), choices=tuple(
+        unit_column=one(form, "unit_column"), private=one(form, "private") == "yes", choices=tuple(
             replace(kept.get(name, Choice(name, kind)), type=kind) for name, kind in types if kind in COLUMN_TYPES
         ),
         schema=None, schema_file=None, design=None, reached=STEPS.index("columns"),
@@ -252,5 +253,8 @@ def _head(walk: Walk) -> dict[str, Any]:
     counted = "units" if walk.unit_column else "rows"
     data = {"name": walk.dataset, "unit": walk.unit}
     data |= {"unit_column": walk.unit_column} if walk.unit_column else {}
-    how_many = {counted: number(f"dataset.{counted}", walk.rows)} if walk.rows else {"neighbours": ADDED_OR_REMOVED}
-    return {**data, **how_many}
+    if walk.private and not walk.rows:
+        return {**data, "neighbours": ADDED_OR_REMOVED}
+    if walk.private:
+        raise InputError("how many there are", walk.rows, "must not be known, as you say", "leave it out, or untick")
+    return {**data, counted: number(f"dataset.{counted}", walk.rows) if walk.rows else None}
