@@ -46,7 +46,8 @@ def page(parts: dict[str, dict[str, Any]]) -> str:
     ):  # fmt: skip
         if part in parts:
             lines += _section(title, [*write(own[part]), "", _of(part, parts[part])])
-    lines += _section("What could not be applied here", page_of_peers.NOT_APPLIED)
+    waiting = [] if "napsu" in parts else [page_of_peers.NAPSU_TO_RUN]
+    lines += _section("What could not be applied here", [*waiting, *page_of_peers.NOT_APPLIED])
     lines += _section("What each number is of", page_of_sources.lines())
     return "\n".join(lines)
 
