@@ -96,7 +96,8 @@ def failures(own: dict[str, Any]) -> list[str]:
         for family, each in judged.items():
             bad = [name for name, share in zip(names, each["outside"], strict=True) if share > 0]
             if bad and "narrower" not in family:
-                found.append(f"* Calibration, {family}: ranks of {', '.join(bad)} leave ArviZ's band.")
+                far = decimal(max(each["farthest"]))
+                found.append(f"* Calibration, {family}: ranks of {', '.join(bad)} leave ArviZ's band, {far} from even.")
     return [*found, *page_of_peers.failures(own)] or ["Nothing that was tried."]
 
 
