@@ -46,7 +46,8 @@ def page(parts: dict[str, dict[str, Any]]) -> str:
     ):  # fmt: skip
         if part in parts:
             lines += _section(title, [*write(own[part]), "", _of(part, parts[part])])
-    lines += _section("What could not be applied here", page_of_peers.NOT_APPLIED)
+    waiting = [] if "napsu" in parts else [page_of_peers.NAPSU_TO_RUN]
+    lines += _section("What could not be applied here", [*waiting, *page_of_peers.NOT_APPLIED])
     lines += _section("What each number is of", page_of_sources.lines())
     return "\n".join(lines)
 
@@ -95,7 +96,8 @@ def failures(own: dict[str, Any]) -> list[str]:
         for family, each in judged.items():
             bad = [name for name, share in zip(names, each["outside"], strict=True) if share > 0]
             if bad and "narrower" not in family:
-                found.append(f"* Calibration, {family}: ranks of {', '.join(bad)} leave ArviZ's band.")
+                far = decimal(max(each["farthest"]))
+                found.append(f"* Calibration, {family}: ranks of {', '.join(bad)} leave ArviZ's band, {far} from even.")
     return [*found, *page_of_peers.failures(own)] or ["Nothing that was tried."]
 
 

@@ -19,6 +19,11 @@ NOT_APPLIED = [
     "* **DP-SGLD**: needs a tuned chain a table; it is measured in [the paper's experiments](experiments.md).",
     "* **Counts**: no package here has a private regression of counts with or without intervals.",
 ]
+NAPSU_TO_RUN = (
+    "* **NAPSU-MQ (twinify)**: its versions of 2022 are pinned in `make bench-evidence`, and `python -m evidence napsu`"
+    " runs it beside looks; a fit of a table of 24 cells takes minutes of a core, most of them to compile, and no full"
+    " run has been kept yet."
+)
 NAMES = {
     "looks": "dpglm, looks", "noisy gradient": "noisy gradient (ours)", "AdaSSP with bootstrap": "AdaSSP, bootstrap"
     " (ours)",
