@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,12 +92,39 @@ def sampled(numbers: np.random.Generator, family: str) -> pd.DataFrame:
     return table[keep].assign(w=1 / chance[keep]).reset_index(drop=True)
 
 
+def panel(numbers: np.random.Generator, family: str, likeness: float, people: int = 4_000) -> pd.DataFrame:
+    """One to twenty rows a person, in any order, outcomes correlated within a person; z is the person's own.
+
+    Outcomes are drawn by ranks that are correlated, so that each row by itself is as the regression says.
+    """
+    from scipy.special import ndtr
+    from scipy.stats import poisson
+
+    who = np.repeat(np.arange(people), numbers.integers(1, 21, people))
+    x = math.sqrt(0.5) * (numbers.normal(size=people)[who] + numbers.normal(size=len(who)))
+    z = numbers.normal(size=people)[who]
+    error = math.sqrt(likeness) * numbers.normal(size=people)[who] + math.sqrt(1 - likeness) * numbers.normal(
+        size=len(who)
+    )
+    u = predictor(family, x, z)
+    if family == "logistic":
+        y: Any = np.where(ndtr(error) < 1 / (1 + np.exp(-u)), "yes", "no").astype(object)
+    else:
+        y = poisson.ppf(ndtr(error), np.exp(u)).astype(int) if family == "poisson" else u + 1.5 * error
+    table = pd.DataFrame({"y": y, "x": x, "z": z, "person": who})
+    return table.iloc[numbers.permutation(len(table))].reset_index(drop=True)
+
+
 CELLS: list[Cell] = []
 for _family in OUTCOMES:
     _rows = {"rows": 8_000}
     CELLS.append(Cell("missing", _family, _rows, with_gaps, {}, None, {}))
     CELLS.append(Cell("private N", _family, {"neighbours": "added-or-removed"}, independent, {}, _rows, {}))
     CELLS.append(Cell("weights", _family, {}, sampled, {"weights": "w"}, {}, {}))
+    for _likeness in (0.1, 0.4, 0.8):
+        _people = {"unit_column": "person", "units": 4_000}
+        _draw = partial(panel, likeness=_likeness)
+        CELLS.append(Cell(f"panel {_likeness}", _family, _people, _draw, {}, {}, {}, epsilon=2.0))
 
 
 def released(cell: Cell, table: pd.DataFrame, dataset: dict[str, Any], options: dict[str, Any], seed: int) -> Any:

@@ -69,6 +69,15 @@ def test_shared_modules_import_no_jax():
         assert not violations(file.read_text(), "dpglm", JAX), file
 
 
+def test_nothing_imports_the_estimators_or_the_studio_but_its_command():
+    for file in PACKAGE.rglob("*.py"):
+        place = file.relative_to(PACKAGE)
+        package = ".".join(["dpglm", *place.parent.parts])
+        assert not violations(file.read_text(), package, ("dpglm.sklearn",)), file
+        if place.parts[0] != "studio" and place.name != "cli_studio.py":
+            assert not violations(file.read_text(), package, ("dpglm.studio",)), file
+
+
 def test_nothing_else_imports_the_baselines():
     """They see rows and releases alike, for comparison: no product code may lean on them."""
     for file in PACKAGE.rglob("*.py"):

@@ -66,7 +66,8 @@ def test_hostile_names_stay_text_wherever_a_notebook_shows_them() -> None:
 
 @pytest.mark.filterwarnings("ignore::dpglm.FitWarning")
 def test_a_notebook_shows_what_matters() -> None:
-    texts = {kind: Elements(each._repr_html_()).text for kind, each in shown("age").items()}
+    everything = shown("age")
+    texts = {kind: Elements(each._repr_html_()).text for kind, each in everything.items()}
     for kind, parts in {
         "schema": ("label age", "0 to 100", "p (reference), q age, r", "its row does not count", "is taken for p"),
         "release": ("sick ~ `age` + g", "NOT PRIVATE", "g = q age", "a survey and 5 looks"),
@@ -76,6 +77,4 @@ def test_a_notebook_shows_what_matters() -> None:
     }.items():
         for part in parts:
             assert part in texts[kind], (kind, part)
-    checked = shown("age")["check"]
-    unknown = checked.columns[1].unreadable
-    assert f"{unknown:,}" in texts["check"]
+    assert f"{everything['check'].columns[1].unreadable:,}" in texts["check"]

@@ -36,7 +36,7 @@ from dpglm.custodian.look_plan import LookNoise, look_noise
 from dpglm.custodian.mechanism import Mechanism, calibrate
 from dpglm.custodian.passes import moment_sums
 from dpglm.custodian.sums import BlockSums
-from dpglm.custodian.survey_counts import TableCounts, table_counts
+from dpglm.custodian.survey_counts import STEPS, TableCounts, table_counts
 from dpglm.custodian.tables import open_table
 from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
@@ -368,8 +368,8 @@ def audit_frames(case: FrameCase, folder: Path) -> tuple[int, Fraction, int]:
         counts = ((*each.counts.cells, each.counts.missing) for each in (one, other))
         for mine, theirs in zip(*counts, strict=True):
             change = np.abs(mine - theirs)
-            if change.max() > 1:
-                said = f"one record of {case.kind} moves the sums by {change.max()} rows in a count"
+            if change.max() > STEPS:
+                said = f"one record of {case.kind} moves the sums by {change.max() / STEPS} rows in a count"
                 raise Violation("sensitivity", said)
     if worst > 1:
         raise Violation("sensitivity", f"one record of {case.kind} moves the sums by {math.sqrt(worst):.6g} mu")

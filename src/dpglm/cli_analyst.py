@@ -136,19 +136,23 @@ def report(
 
 
 def summary_text(fitted: Any, prob: float) -> str:
-    """The coefficients as a table that fits a terminal."""
+    """The coefficients as a table that fits a terminal; ratios are for round steps, as in the table to paste."""
+    from dpglm.analyst.labels import step_text
+    from dpglm.analyst.table import fit_records
     from dpglm.formats import percent, plain_number
 
-    ratio = fitted.ratio_name
-    draws = fitted.coefficients[..., 0].size
+    ratio, records = fitted.ratio_name, fit_records(fitted, prob=prob)
+    draws = None if fitted.normal() is not None else fitted.coefficients[..., 0].size
     head = ["coefficient", "mean", "sd", f"{100 * prob:g} % interval", "P(sign)", "clear"]
     head += [ratio.replace("_", " ")] if ratio else []
     rows = []
-    for name, row in zip(fitted.names, fitted.summary_rows(prob=prob), strict=True):
+    for record, row in zip(records, fitted.summary_rows(prob=prob), strict=True):
+        name, step = record["coefficient"], record["per"]
         interval = f"{plain_number(row['lower'])} to {plain_number(row['upper'])}"
         cells = [name, plain_number(row["mean"]), plain_number(row["sd"]), interval]
         cells += [percent(row["p_sign"], draws), "yes" if row["significant"] else "no"]
-        cells += [plain_number(row[ratio], 4)] if ratio else []
+        per = "" if step == 1 else f" per {step_text(step)}"
+        cells += [plain_number(record[ratio], 4) + per if ratio in record else "-"] if ratio else []
         cells += [f"{row['inflation']:.2f} x"]
         cells += [f"{row['ess']:.0f}", f"{row['r_hat']:.3f}"] if "ess" in row else []
         rows.append(cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -44,4 +45,6 @@ def studio(
 
             webbrowser.open(address)
 
-    serve(first_walk(table, folder, schema, ledger), port, announce)
+    with suppress(KeyboardInterrupt):  # how it is meant to end
+        serve(first_walk(table, folder, schema, ledger), port, announce)
+    typer.echo("the studio is closed")

@@ -31,21 +31,25 @@ unit = "one patient"
 
 [columns.age]
 type = "numeric"
+label = "Age in years"
 lower = 0
 upper = 150
 
 [columns.bmi]
 type = "numeric"
+label = "Body mass index"
 lower = 0
 upper = 1000
 
 [columns.smoker]
 type = "categorical"
+label = "Smoking"
 levels = ["never", "former", "current"]
 fill = "never"
 
 [columns.diabetes]
 type = "binary"
+label = "Diabetes"
 levels = ["no", "yes"]
 fill = "no"
 """

@@ -88,6 +88,11 @@ class Dataset:
         """The public number of units of privacy, or None."""
         if not self.protection.replaced:
             return None
+        return self.size
+
+    @property
+    def size(self) -> int | None:
+        """The number of units as it is declared, or assumed by a plan."""
         return self.units if self.protection.several_rows else self.rows
 
     @property

@@ -57,7 +57,8 @@ class _PrivateRegression(BaseEstimator):  # type: ignore[misc]
         self.schema_ = self._declared(names, len(outcomes))
         outcome = self._outcome_of(self.schema_, names, y)
         self.outcome_name_ = outcome
-        predictors = self.terms or " + ".join(f"`{name}`" for name in names if name != self.weights)
+        apart = (self.weights, self.schema_.dataset.unit_column)
+        predictors = self.terms or " + ".join(f"`{name}`" for name in names if name not in apart)
         self.release_ = dpglm.release(
             _with_column(table, outcome, outcomes), f"`{outcome}` ~ {predictors}", schema=self.schema_,
             family=self._family, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger,

@@ -22,7 +22,7 @@ ROWS = {"a": [2.0, 10.0, 18.0], "b": [0.1, 0.5, 0.9], "g": ["no", "yes", "no"]}
 
 def many_draws(fit: dpglm.Fit) -> np.ndarray:
     mean, covariance = fit.normal()  # type: ignore[misc]
-    return np.random.default_rng(0).multivariate_normal(mean, covariance, 400_000)
+    return np.random.default_rng(0).multivariate_normal(mean, covariance, 150_000)
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
@@ -32,10 +32,10 @@ def test_a_prediction_is_that_of_very_many_draws_whatever_the_seed(released: Rel
     expected = LINKS[family](x @ many_draws(fit).T)
     told = fit.predict(ROWS, prob=0.9)
     width = np.diff(np.quantile(expected, [0.05, 0.95], axis=1), axis=0)[0]
-    np.testing.assert_allclose((told["mean"] - expected.mean(axis=1)) / width, 0, atol=0.005)
+    np.testing.assert_allclose((told["mean"] - expected.mean(axis=1)) / width, 0, atol=0.008)
     np.testing.assert_allclose(told["sd"], expected.std(axis=1), rtol=0.01)
     for end, rank in (("lower", 0.05), ("upper", 0.95)):
-        np.testing.assert_allclose((told[end] - np.quantile(expected, rank, axis=1)) / width, 0, atol=0.01)
+        np.testing.assert_allclose((told[end] - np.quantile(expected, rank, axis=1)) / width, 0, atol=0.015)
     assert told.equals(dpglm.fit(released(family), seed=2).predict(ROWS, prob=0.9))
 
 
@@ -50,6 +50,8 @@ def test_profiles_stand_at_what_is_typical_by_the_survey(released: Released) -> 
     np.testing.assert_array_equal(told["mean"], fit.predict(told[["a", "b", "g"]])["mean"])
     (alone,) = fit.predict_at()["g"]
     assert survey["share"].loc[("g", alone)] > 0.5
+    rarer = {"g": {"type": "binary", "levels": ["no", "yes"], "reference": "yes", "fill": "no"}}
+    assert list(dpglm.fit(released(columns=rarer)).predict_at()["g"]) == ["no"]  # not the reference
     for at, part in (
         ({"c": 1}, "must name a predictor"), ({"a": []}, "is empty"), ({"a": 999}, "must lie in"), (7, "a dict"),
         ({"a": np.linspace(0, 9, 1000), "b": np.linspace(0, 1, 1000)}, "more than 100,000"),

@@ -246,7 +246,7 @@ BEFORE_THE_TABLE: list[tuple[Mistake, str, str, str]] = [
     (schema("dataset.rows", ...), "dataset.rows", "None", "whole number"),
     (schema("dataset.rows", 0), "dataset.rows", "0", "whole number"),
     (schema("dataset.rows", 40.0), "dataset.rows", "40.0", "whole number"),
-    (schema("dataset.rows_per_unit", 3), "dataset.rows_per_unit", "3", "one replaced row"),
+    (schema("dataset.rows_per_unit", 3), "dataset.rows_per_unit", "3", "a row is a unit"),
     (argument("schema", None), "schema", "NoneType", "must be a Schema"),
     (argument("schema", 5), "schema", "int", "must be a Schema"),
     (path("missing.toml", "schema"), "schema", "missing.toml", "cannot be read"),

@@ -220,6 +220,19 @@ def test_a_column_of_weights_is_no_predictor() -> None:
     assert model.predict(frame).shape == (3000,)
 
 
+def test_rows_of_a_unit_are_protected_together() -> None:
+    x, u = simulated(3000)
+    frame = pd.DataFrame({"person": np.repeat(np.arange(1500), 2), "a": x[:, 0], "b": x[:, 1]})
+    schema = {
+        "dataset": {"name": "panel", "unit": "one person", "unit_column": "person", "units": 1500},
+        "columns": {name: {"type": "numeric", "lower": -9, "upper": 9} for name in ("a", "b", "y")},
+    }
+    model = DPLinearRegression(epsilon=9.0, delta=1e-6, ledger=None, schema=schema).fit(frame, pd.Series(u, name="y"))
+    assert list(model.coef_names_) == ["a", "b"]
+    assert "unit" in model.release_.statement
+    assert np.allclose(model.coef_, [1, -0.5], atol=0.4)
+
+
 def test_it_works_in_a_pipeline() -> None:
     x, _ = simulated(2000)
     model = DPLinearRegression(epsilon=5.0, delta=1e-6, ledger=None, bounds=(-10, 10))

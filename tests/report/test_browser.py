@@ -287,3 +287,13 @@ def test_the_table_to_paste_is_copied_as_a_table(looks_fit: Any, open_page: Any,
         "Copied", "Selected: press Ctrl+C",
     )  # fmt: skip
     assert "age, per 10" in opened.evaluate("getSelection().toString()")
+
+
+def test_in_print_nothing_is_cut_off(looks_fit: Any, open_page: Any, tmp_path: Path) -> None:
+    """At the width of a sheet, less its margins."""
+    opened = open_page(dpglm.report(looks_fit(), tmp_path / "looks.html"), width=718, height=1000)
+    opened.send("Emulation.setEmulatedMedia", media="print")
+    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.evaluate(OUTSIDE) == []
+    wide = "e => e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1"
+    assert opened.evaluate(f"[...document.querySelectorAll('.row .sign')].filter({wide}).length") == 0

@@ -41,7 +41,7 @@ def test_a_replaced_record_moves_frames_of_every_kind_by_at_most_mu(family: str,
 
 @pytest.mark.parametrize("name", FORMER)
 def test_the_former_readings_of_cells_are_convicted(name: str, tmp_path: Path) -> None:
-    chance = random.Random(f"former {name}")
+    chance = random.Random(f"1 {name}")
     cases = (draw_case(chance, FAMILIES[number % 3], candidates=6) for number in range(400))
     with planted(name), pytest.raises(Violation, match=r"moves the sums by|is refused"):
         list(map(partial(audit_frames, folder=tmp_path), cases))

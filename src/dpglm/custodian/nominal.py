@@ -147,7 +147,7 @@ def nominal_survey(design: Design, assumed: Assumptions) -> Survey:
     if assumed.outcome is not None:
         first, outcome = places[0], assumed.outcome
         places[0] = replace(first, shares=(1 - outcome, outcome)) if first.shares else replace(first, centre=outcome)
-    rows = float(design.schema.dataset.rows or 0)
+    rows = float(design.schema.dataset.size or 0)
     return Survey(asked, tuple(places), (0.0,) * len(design.table_columns), rows, 0.0, (), rows, rows)
 
 

@@ -54,7 +54,7 @@ class Counts(Family):
         )
 
     def clipped_variance(self, table: ResidualTable, spread: float, clip: float, u: Floats) -> Floats:
-        """Of min(y, cap), with a gamma distribution of the same mean and variance in place of y."""
+        """Of min(y, cap)."""
         end = table.start + table.step * (len(table.mean) - 1)
         at = np.clip(u, table.start, end)
         points = at if len(u) < _TABULATED else np.linspace(at.min(), at.max(), _TABULATED)
@@ -64,7 +64,7 @@ class Counts(Family):
         return np.asarray((relative if points is at else np.interp(at, points, relative)) * np.exp(at))
 
     def moved_square(self, table: ResidualTable, spread: float, clip: float, u: Floats, step: Floats) -> Floats:
-        """Of min(y, cap(u)) less its mean at u, with a gamma distribution in place of y."""
+        """Of min(y, cap(u)) less its mean at u."""
         end = table.start + table.step * (len(table.mean) - 1)
         mean, cap = table.at(u, table.mean, table.high)
         mu = np.exp(np.clip(u + step, table.start - _PAST_THE_TABLE, end + _PAST_THE_TABLE))
@@ -108,12 +108,22 @@ def _table(spread: float, clip: float, largest: float) -> ResidualTable:
 
 
 def _clipped_square(mu: Floats, cap: Floats, dispersion: float) -> Floats:
-    """E[min(y, cap)^2] of a gamma distribution with variance dispersion times mean."""
-    from scipy.special import gammainc, gammaincc
+    """E[min(y, cap)^2] of a negative binomial with variance dispersion times mean.
 
-    shape = mu / dispersion
-    below = shape * (shape + 1) * dispersion**2 * gammainc(shape + 2, cap / dispersion)
-    return np.asarray(below + cap**2 * gammaincc(shape, cap / dispersion))
+    For a whole number c it is mu (mu + dispersion - 1) P(y'' < c - 1) + mu P(y' < c) + c^2 P(y > c), where y' has one
+    more in its shape and y'' two (a Poisson's are y itself).
+    """
+    from scipy.special import betainc, pdtr, pdtrc
+
+    whole = np.floor(cap)
+    if dispersion < 1 + _NEARLY_POISSON:
+        pairs, below, beyond = pdtr(whole - 2, mu), pdtr(whole - 1, mu), pdtrc(whole, mu)
+    else:
+        shape, share = mu / (dispersion - 1), 1 / dispersion
+        pairs = betainc(shape + 2, np.maximum(whole - 1, 1), share)
+        below, beyond = betainc(shape + 1, whole, share), betainc(whole + 1, shape, 1 - share)
+    pairs = np.where(whole >= 2, pairs, 0.0)
+    return np.asarray(mu * (mu + dispersion - 1) * pairs + mu * below + cap**2 * beyond)
 
 
 def _clipped_mean(mu: Floats, cap: Floats, dispersion: float) -> Floats:

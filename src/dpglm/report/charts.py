@@ -271,10 +271,11 @@ def effects(summary: Summary, data: dict[str, Any]) -> str:
         x = [float(value) for value in effect.values]
         data[identity] = {
             "name": name,
+            "dates": effect.column.dates,
             "outcome": outcome,
             "prob": f"{100 * summary.prob:g}",
-            "low": _short(x[0]),
-            "high": _short(x[-1]),
+            "low": x[0] if effect.column.dates else _short(x[0]),
+            "high": x[-1] if effect.column.dates else _short(x[-1]),
             **{part: [_short(value) for value in getattr(effect, part)] for part in ("mean", "lower", "upper")},
         }
         edges = [words.shown_value(value, effect.column) for value in (x[0], x[-1])]

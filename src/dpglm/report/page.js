@@ -34,7 +34,8 @@
     cursor.setAttribute("x1", 100 * share + "%");
     cursor.setAttribute("x2", 100 * share + "%");
     plot.classList.add("active");
-    const where = it.name + " = " + shown(it.low + share * (it.high - it.low));
+    const value = it.low + share * (it.high - it.low);
+    const where = it.name + " = " + (it.dates ? new Date(864e5 * value).toISOString().slice(0, 10) : shown(value));
     const text = it.below
       ? where + "\n" + (100 * it.below[at]).toFixed(1) + " % of the posterior lies below"
       : where + "\n" + it.outcome + ": " + shown(it.mean[at]) + "\n" + it.prob + " %: " + shown(it.lower[at]) + " to " + shown(it.upper[at]);

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dpglm.formats import number
 from dpglm.report.effects import Effect
 from dpglm.report.summary import Estimate
+from dpglm.values import date_of
 
 Floats = npt.NDArray[np.float64]
 Scale = Callable[[float], float]
@@ -205,7 +206,9 @@ def curve(identity: str, effect: Effect, low: float, high: float, title: str, de
             for value, label in zip(values, tick_labels(values), strict=True)
         )
     )
-    bottom = _bottom(ticks(float(x[0]), float(x[-1]), 4), to_x)
+    of_dates = effect.column.dates
+    marks = ticks(float(x[0]), float(x[-1]), 3 if of_dates else 4)
+    bottom = _bottom(marks, to_x, [date_of(value) for value in marks] if of_dates else None)
     return _plot(identity, title, description, grid + _inner(shapes) + bottom)
 
 
@@ -227,12 +230,12 @@ def _inner(shapes: str) -> str:
     )
 
 
-def _bottom(values: Sequence[float], to_x: Scale) -> str:
+def _bottom(values: Sequence[float], to_x: Scale, labels: Sequence[str] | None = None) -> str:
     places = [f"{to_x(value):.2f}%" for value in values]
     marks = "".join(
         f'<line class="tick" x1="{place}" x2="{place}" y1="{PLOT_HEIGHT}" y2="{PLOT_HEIGHT + 5}"/>'
         f'<text x="{place}" y="{PLOT_HEIGHT + 19}" text-anchor="middle">{label}</text>'
-        for place, label in zip(places, tick_labels(values), strict=True)
+        for place, label in zip(places, tick_labels(values) if labels is None else labels, strict=True)
     )
     return f'<line class="base" x1="0" x2="100%" y1="{PLOT_HEIGHT}" y2="{PLOT_HEIGHT}"/>{marks}'
 

@@ -22,7 +22,7 @@ from dpglm.releases import Release
 from dpglm.report.effects import is_additive
 from dpglm.report.summary import Coefficient, Estimate, Summary
 from dpglm.schema import Column
-from dpglm.values import Level
+from dpglm.values import Level, date_of
 
 REFERENCES = (
     "Kulkarni, Jälkö, Koskela, Kaski, Honkela (2021). Differentially Private Bayesian Inference for Generalized Linear"
@@ -149,7 +149,9 @@ def average_words(summary: Summary) -> str:
 
 def shown_value(value: Level, column: Column) -> str:
     """A value of a predictor as text."""
-    return str(value) if column.has_levels or isinstance(value, str | bool) else f"{float(value):.6g}"
+    if column.has_levels or isinstance(value, str | bool):
+        return str(value)
+    return date_of(float(value)) if column.dates else f"{float(value):.6g}"
 
 
 def reference_words(summary: Summary) -> str:

@@ -97,7 +97,11 @@ def blanks(found: Any, path: str = "") -> list[str]:
 
 def _domain(facts: Facts) -> str:
     columns = "; ".join(f"{column.name}: {words.declared(column)}" for column in facts.columns)
-    rows = "tables of rows" if facts.rows is None else f"tables of {facts.rows} rows"
+    rows = (
+        "tables of rows"
+        if facts.rows is None
+        else f"tables of {facts.rows} {'units' if facts.protection.several_rows else 'rows'}"
+    )
     return f"{rows}, each {facts.unit}" + (f", with {columns}." if columns else ".")
 
 

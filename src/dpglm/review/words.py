@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from dpglm.releases import Release
 from dpglm.review.facts import Facts, noisy_numbers
 from dpglm.schema import Column
-from dpglm.statement import CAVEATS, rows_that_count
+from dpglm.statement import CAVEATS, LARGE, LARGE_EPSILON, those_that_count
 from dpglm.values import date_of
 
 _QUESTIONS = (
@@ -28,7 +28,8 @@ _NOT_PROTECTED = (
 
 def summary(facts: Facts) -> list[str]:
     """The page in a few sentences."""
-    rows = "rows" if facts.rows is None else f"{facts.rows:,} rows"
+    several = facts.protection.several_rows  # of one of those who are protected, and how many these are is public
+    rows = "rows" if facts.rows is None else f"{facts.rows:,} {'units with their rows' if several else 'rows'}"
     who = f"“{facts.name}”" + (f", a table of {rows}, each {facts.unit}" if facts.releases else "")
     if not facts.private:
         return [f"A release of {who} is not private, and nothing below holds for it."]
@@ -113,8 +114,8 @@ def cautions(facts: Facts) -> list[str]:
     if spent.delta * number > 1:
         fails = "the promise may fail for some row altogether"
         said.append(f"δ = {small(spent.delta)} is more than one in the number of rows: {fails}.")
-    if spent.epsilon > 10:
-        said.append(f"ε = {up(spent.epsilon)} is large: taken by itself, the bound on beliefs says little.")
+    if spent.epsilon > LARGE_EPSILON:
+        said.append(LARGE)
     if any(release.ledger is None for release in facts.releases):
         said.append(
             "There was no ledger: nothing keeps count of what has been released of these rows in all, and the promise"
@@ -137,7 +138,8 @@ def released(release: Release) -> str:
     if release.design.counted_is_public:
         return told
     where = None if release.design.where is None else release.design.where.text
-    return f"{told}. {rows_that_count(release.num_rows, release.counted, where)}"
+    counted = release.design.schema.dataset.counted
+    return f"{told}. {those_that_count(counted, release.num_rows, release.counted, where)}"
 
 
 def weighed(release: Release) -> str:

@@ -125,11 +125,10 @@ class Studio:
                 return self._to(self._takers[name](form))
             except DpglmError as error:
                 step = {"check": "schema", "plan": "budget", "release": "review", "again": "done"}.get(name, name)
-                if self._is_open(step):
-                    self.walk = steps.typed_anyway(self.walk, step, form)
-                else:
-                    step = STEPS[self.walk.reached]
-                return HTMLResponse(self._shown(step, str(error)), status_code=422)
+                if not self._is_open(step):
+                    return HTMLResponse(self._shown(STEPS[self.walk.reached], str(error)), status_code=409)
+                self.walk = steps.typed_anyway(self.walk, step, form)
+                return HTMLResponse(self._shown(step, str(error)))  # a browser would complain of another status
             except Exception as error:  # its words may quote a cell
                 said = f"a bug of dpglm ({type(error).__name__}): please report it"
                 return HTMLResponse(self._shown(STEPS[self.walk.reached], said), status_code=500)

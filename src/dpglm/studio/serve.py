@@ -40,7 +40,7 @@ def first_walk(table: str, folder: Path, schema: Path | None, ledger: Path | Non
     dataset = declared.dataset
     rows = "" if dataset.number is None else str(dataset.number)
     return Walk(
-        table, folder, book, tuple(names), dataset.name, rows, dataset.unit, schema=declared,
+        table, folder, book, tuple(names), dataset.name, rows, dataset.unit, dataset.unit_column or "", schema=declared,
         schema_file=schema, reached=STEPS.index("question"),
     )  # fmt: skip
 

@@ -66,6 +66,7 @@ class Walk:
     dataset: str = ""
     rows: str = ""
     unit: str = ""
+    unit_column: str = ""
     choices: tuple[Choice, ...] = ()
     schema: Schema | None = None
     schema_file: Path | None = None  # where the schema lies, once it was saved
@@ -212,7 +213,7 @@ def _columns(walk: Walk, form: Form) -> Walk:
     types = [(name, one(form, f"type-{position}")) for position, name in enumerate(walk.names)]
     return replace(
         walk, dataset=one(form, "dataset"), rows=one(form, "rows"), unit=one(form, "unit"),
-        choices=tuple(
+        unit_column=one(form, "unit_column"), choices=tuple(
             replace(kept.get(name, Choice(name, kind)), type=kind) for name, kind in types if kind in COLUMN_TYPES
         ),
         schema=None, schema_file=None, design=None, reached=STEPS.index("columns"),
@@ -248,5 +249,8 @@ def _budget(walk: Walk, form: Form) -> Walk:
 
 def _head(walk: Walk) -> dict[str, Any]:
     """The dataset as a schema takes it."""
-    how_many = {"rows": number("dataset.rows", walk.rows)} if walk.rows else {"neighbours": ADDED_OR_REMOVED}
-    return {"name": walk.dataset, "unit": walk.unit, **how_many}
+    counted = "units" if walk.unit_column else "rows"
+    data = {"name": walk.dataset, "unit": walk.unit}
+    data |= {"unit_column": walk.unit_column} if walk.unit_column else {}
+    how_many = {counted: number(f"dataset.{counted}", walk.rows)} if walk.rows else {"neighbours": ADDED_OR_REMOVED}
+    return {**data, **how_many}
