@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
