@@ -290,6 +290,10 @@ population's own.
 Width is the posterior standard deviation over the standard error of a Cox fit of the same people; kept is the share of
 coefficients with a clear sign in the Cox fit that have it in the release, too.
 z is the root mean square of error over standard deviation (1 is calibrated).
+Where hazards of a population are not proportional, the Cox fit, with its plain standard errors, is held to another
+average of them than its own.
+Colon with its nodes as they are, not by their logarithm, shows what a covariate does that reaches far and has less than
+a linear effect there.
 """
 FIRST = ("people", "N", "with the event", "tables", "cover", "worst", "Cox: cover", "z", "width", "kept", "s")
 SECOND = ("people", "coefficient", "log hazard ratio", "cover", "Cox: cover", "width")
