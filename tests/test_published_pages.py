@@ -45,6 +45,7 @@ PAGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "real": ("real_page", text_of("real", lambda m: m.page(m.read(RESULTS / "real.jsonl")))),
     "rule": ("rule", text_of("rule", lambda m: m.page(results_of("rule")))),
     "hard_cases": ("hard_cases", text_of("hard_cases", lambda m: m.page(results_of("hard_cases")))),
+    "survival_measured": ("survival", text_of("survival_measured", lambda m: m.page(m.stored()))),
     "scale": ("scale_page", lambda module: module.write_page()),
 }
 

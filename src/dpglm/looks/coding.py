@@ -125,9 +125,10 @@ def _rare(design: Design, survey: Survey) -> Rare:
     """Rare levels: how long their rows are is known, how many there are as far as the survey saw them."""
     size = len(design.coefficient_names)
     rare = Rare(np.zeros(size), np.ones(size), np.zeros(size))
+    followed = design.schema.dataset.unit_order
     for number, column in enumerate(design.columns, design.intercept):
-        if any(isinstance(factor.source, Expression) for factor in column.factors):
-            continue
+        if any(isinstance(each.source, Expression) or each.source.name == followed for each in column.factors):
+            continue  # of periods the survey counts people by the share of their rows, not rows
         found = [_rarer(factor, survey) for factor in column.factors]
         value = math.prod(value for value, _, _ in found)
         if abs(value) > _LONG:

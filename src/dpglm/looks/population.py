@@ -120,6 +120,7 @@ class Standing:
     view: Viewpoint
     family: Family
     response_range: tuple[float, float]
+    past: float = 0.0  # rows of its unit that came before, of which a row's bound is what they leave
 
     @cached_property
     def table(self) -> ResidualTable:
@@ -138,8 +139,9 @@ class Standing:
     @cached_property
     def residual(self) -> tuple[Floats, Floats, Floats]:
         """By row: the slope of the expected outcome, the largest residual, the expected outcome."""
-        weight, largest, mean = self.table.at(self.u, self.table.weight, self.table.largest, self.table.mean)
-        return weight, largest, mean
+        table = self.table
+        weight, largest, mean, low = table.at(self.u, table.weight, table.largest, table.mean, table.low)
+        return weight, largest + self.past * (mean - low) if self.past else largest, mean
 
     @cached_property
     def unwhitening(self) -> Floats:

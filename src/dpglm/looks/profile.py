@@ -100,7 +100,7 @@ def add_profile(known: Knowledge, profile: Profile) -> Knowledge:
 
 def _lengths(known: Knowledge, view: Viewpoint) -> Floats:
     """How long the longest scores of pseudo-rows are."""
-    standing = Standing(known.population, view, known.family, known.response_range)
+    standing = Standing(known.population, view, known.family, known.response_range, known.units.past)
     return standing.residual[1] * np.sqrt(standing.seen(known.information).squared)
 
 

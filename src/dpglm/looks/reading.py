@@ -103,11 +103,23 @@ class Units(NamedTuple):
         """How much less than a row by itself one may score: followed to an event, hardly any."""
         return 1.0 if self.followed else self.long_rows
 
+    @property
+    def long_information(self) -> float:
+        """How much less information than of a row by itself may be of one: of those who are followed none is far more
+        than that of others.
+        """
+        return math.sqrt(self.long_rows) if self.followed else self.long_rows
+
+    @property
+    def past(self) -> float:
+        """Rows before a typical one, which leave less of the bound."""
+        return (self.long_rows - 1) / 2 if self.followed else 0.0
+
     def of_rows(self, view: Viewpoint) -> Viewpoint:
         """A viewpoint as a typical row meets it."""
         if self.long_rows == 1:
             return view
-        score, information = view.score_bound / self.long_scores, view.information_bound / self.long_rows
+        score, information = view.score_bound / self.long_scores, view.information_bound / self.long_information
         return replace(view, score_bound=score, information_bound=information)
 
 
@@ -230,13 +242,13 @@ def add_look(known: Knowledge, look: Look) -> Knowledge:
     """What is known after one more look: its information plugged in, its errors allowed for."""
     look = replace(look, view=known.units.of_rows(look.view))
     rows, view, first = known.num_rows, look.view, known.looks == 0
-    standing = Standing(known.population, view, known.family, known.response_range)
+    standing = Standing(known.population, view, known.family, known.response_range, known.units.past)
     before, unwhitening = standing.seen(known.information), standing.unwhitening
     bounded, error, blurred = _information(known, look, before)
     information = unwhitening @ transport(bounded, before.bounded)(before.free) @ unwhitening.T / rows
     population = _population_of(information / known.mean_weight, known) if first else known.population
     if first:
-        standing = Standing(population, view, known.family, known.response_range)
+        standing = Standing(population, view, known.family, known.response_range, known.units.past)
     now = standing.seen(information)
     measured = transport(bounded, now.bounded)
     slope = measured(now.slope_here)

@@ -70,7 +70,7 @@ def next_viewpoint(known: Knowledge, total_mu: float, mu: float) -> Viewpoint:
     return replace(
         bounded,
         score_bound=bounded.score_bound * known.units.long_scores,
-        information_bound=bounded.information_bound * known.units.long_rows,
+        information_bound=bounded.information_bound * known.units.long_information,
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _bounded(known: Knowledge, view: Viewpoint, mu: float) -> Viewpoint:
     least, best, typical, worse = math.inf, view, None, 0
     for clip in _CLIPS if known.family.has_spread else (CLIP,):
         clipped = replace(view, clip=clip)
-        standing = Standing(known.population, clipped, known.family, known.response_range)
+        standing = Standing(known.population, clipped, known.family, known.response_range, known.units.past)
         lengths = Lengths(standing, known.information, known.tails, typical)
         typical = lengths.typical
         total = predicted_error(lengths, known.num_rows, _BOUNDS, noise, _CAUTION * known.misfit).total
