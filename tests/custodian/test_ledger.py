@@ -22,7 +22,8 @@ from dpglm import privacy
 from dpglm.custodian import ledger as module
 from dpglm.custodian.ledger import UNITS, Ledger
 from dpglm.errors import BudgetError, FileError, InputError
-from dpglm.schema import NEIGHBOURING_RELATION, Dataset
+from dpglm.protection import ADDED_OR_REMOVED, Protection
+from dpglm.schema import Dataset
 
 PATIENTS = Dataset(id="patients-2024", name="patients", rows=758, unit="one patient")
 CAP_MU = privacy.mu_of(1.0, 1e-6)
@@ -65,7 +66,7 @@ def test_a_new_ledger_can_be_opened_and_knows_whose_it_is(ledger: Ledger) -> Non
     again = Ledger.open(ledger.path)
     assert again == ledger
     assert (again.dataset_id, again.unit) == ("patients-2024", "one patient")
-    assert again.neighbouring_relation == NEIGHBOURING_RELATION
+    assert again.neighbouring_relation == "replace-one-row"
     assert (again.cap_epsilon, again.cap_delta) == (1.0, 1e-6)
     assert again.entries() == ()
     again.verify()
@@ -302,10 +303,10 @@ def test_another_dataset_is_refused(ledger: Ledger, other: Dataset) -> None:
         ledger.check_dataset(other)
 
 
-def test_another_neighbouring_relation_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NEIGHBOURING_RELATION", "add-or-remove-one-row")
-    with pytest.raises(BudgetError, match="replace-one-row"):
-        ledger.check_dataset(PATIENTS)
+def test_another_neighbouring_relation_is_refused(ledger: Ledger) -> None:
+    for protection in (Protection(ADDED_OR_REMOVED), Protection(several_rows=True)):
+        with pytest.raises(BudgetError, match="replace-one-row"):
+            ledger.check_dataset(replace(PATIENTS, protection=protection))
 
 
 # Spending

@@ -415,7 +415,7 @@ def counted_rows(design: Design, complete: float, stddev: float) -> Rows:
     number = design.schema.dataset.number
     if number is not None and (design.every_row_counts or complete > number - _CLEAR * stddev):
         return Rows(number, 0.0 if design.every_row_counts else stddev)
-    return Rows(max(complete, _CLEAR * stddev, 1.0), stddev)
+    return Rows(min(max(complete, _CLEAR * stddev, 1.0), math.inf if number is None else number), stddev)
 
 
 def _table_questions(design: Design) -> list[Question]:
