@@ -31,6 +31,7 @@ from dpglm.looks.viewpoint import LOOK_BLOCKS, VECTOR_BITS, Viewpoint
 from dpglm.release_file import read_release
 from dpglm.schema import Schema
 
+pytestmark = pytest.mark.filterwarnings("ignore::dpglm.FitWarning")  # noise is random, and may deserve one
 LONGEST = 2**VECTOR_BITS
 COLUMNS = {
     "wave": {"type": "categorical", "levels": ["first", "second", "third", "fourth", "fifth"]},

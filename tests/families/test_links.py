@@ -20,6 +20,7 @@ from dpglm.releases import Release
 from dpglm.report.summary import summarize
 from dpglm.report.words import methods
 
+pytestmark = pytest.mark.filterwarnings("ignore::dpglm.FitWarning")  # noise is random, and may deserve one
 LINKS = ("probit", "cloglog")
 GRID = np.linspace(-6.0, 2.5, 200)
 
