@@ -13,6 +13,7 @@ import numpy as np
 from dpglm.custodian import bounded_rows, by_looks, look_plan
 from dpglm.custodian.charge import Account
 from dpglm.custodian.noise import NoiseSource
+from dpglm.protection import Protection
 from trust.planting import Replacement, planted
 
 VECTORS, HELD, NOISY_LOOK, EXACT = (
@@ -120,16 +121,16 @@ def _() -> list[Replacement]:
 
 @planted("the information thought free", where="looks")
 def _() -> list[Replacement]:
-    def forgetful(score: float, information: float, dimension: int) -> float:
-        return SQUARED_MU(score, information * 1e6, dimension)
+    def forgetful(score: float, information: float, dimension: int, *protection: Protection) -> float:
+        return SQUARED_MU(score, information * 1e6, dimension, *protection)
 
     return [(look_plan, "look_squared_mu", forgetful)]
 
 
 @planted("opposite scores forgotten", where="looks")
 def _() -> list[Replacement]:
-    def one_sided(score: float, information: float, dimension: int) -> float:
-        return SQUARED_MU(score * 2 / math.sqrt(3), information, dimension)
+    def one_sided(score: float, information: float, dimension: int, *protection: Protection) -> float:
+        return SQUARED_MU(score * 2 / math.sqrt(3), information, dimension, *protection)
 
     return [(look_plan, "look_squared_mu", one_sided)]
 

@@ -66,7 +66,7 @@ def _() -> list[Replacement]:
 
 @planted("more questions than the survey's noise was made for", where="survey")
 def _() -> list[Replacement]:
-    return [(survey, "_most_units", lambda subject, outcome: max(MOST_UNITS(subject, outcome) - 8, 1))]
+    return [(survey, "_most_units", lambda subject, *rest: max(MOST_UNITS(subject, *rest) - 8, 1))]
 
 
 @planted("an answer asked again while it is negative", where="survey")

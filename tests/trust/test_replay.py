@@ -40,8 +40,9 @@ def _public_facts_are_remembered() -> Iterator[None]:
 def test_neighbouring_tables_cannot_be_told_apart(
     chance: random.Random, family: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    pairs, worst = audit(draw_case(chance, family, tables=3), tmp_path_factory.mktemp("audit"))
-    assert pairs == 3
+    case = draw_case(chance, family, tables=3)
+    pairs, worst = audit(case, tmp_path_factory.mktemp("audit"))
+    assert pairs == (2 if case.added else 3)  # two tables that lack one row each differ by two
     assert all(share <= 1 for share in worst.values())
 
 
@@ -90,7 +91,6 @@ SEEDS = {
     "missing values filled with the row above": 2,
     "rows that appear twice counted once": 2,
     "score and information on different lines": 2,
-    "the information thought free": 3,
     "the number of rows read from the data": 2,
     "the score's noise too fine": 11,
 }
