@@ -188,5 +188,7 @@ KINDS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
     "the release says little about": (RARE, lambda cell: cell["case"] == RARE),
     "the survey could not see how far": (NO_COLUMN, lambda cell: cell["case"] == NO_COLUMN),
     "the survey says of": (NOTHING, lambda cell: cell["case"] in (NO_COLUMN, NO_OUTCOME)),
+    "lack a value and do not count": (NOTHING, lambda cell: cell["case"] in (NO_COLUMN, NO_OUTCOME)),
+    "of its cells hold no value": (NOTHING, lambda cell: cell["case"] in (NO_COLUMN, NO_OUTCOME)),
     "the survey stops the release": (NOTHING, lambda cell: cell["case"] in (NO_COLUMN, NO_OUTCOME)),
 }  # fmt: skip
