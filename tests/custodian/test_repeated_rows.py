@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -290,6 +291,15 @@ def test_a_release_shows_nothing_but_noise_of_which_person_was_in_the_table(fami
             facts.pop(key)
         facts["survey"].pop("release_id")
     assert one == two
+
+
+def test_names_of_people_that_no_cell_can_be_read_as_are_missing_in_every_container() -> None:
+    """Typed or as objects: an identifier of 128 bits, a list. Arrow refuses to look such columns up."""
+    names = [uuid.UUID(int=number) for number in range(3)]
+    typed = pa.array([name.bytes for name in names], pa.uuid())
+    for cells in (typed, pa.array([[1], [2]]), grouping.cell_text(names[0])):
+        array = cells if isinstance(cells, pa.Array) else pa.array([cells], pa.binary())
+        assert grouping.unit_keys(array).null_count == len(array)
 
 
 def test_bugs_that_let_a_person_count_for_several_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,8 @@ def _plain(array: pa.Array) -> pa.Array:
         array = pc.run_end_decode(array)
     if is_text(array.type):
         return array.cast(pa.large_binary())
-    return pa.nulls(len(array)) if pa.types.is_nested(array.type) else array  # which holds no value
+    has_no_value = pa.types.is_nested(array.type) or isinstance(array.type, pa.BaseExtensionType)  # as cells.py reads
+    return pa.nulls(len(array)) if has_no_value else array
 
 
 def unit_keys(array: pa.Array) -> pa.Array:
