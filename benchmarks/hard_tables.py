@@ -181,6 +181,10 @@ KINDS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
     "a look missed what the looks before it": (STRONG, lambda cell: cell["case"] == STRONG),
     "the linear predictor has standard deviation": (STRONG, lambda cell: cell["case"] == STRONG),
     "all but decides the outcome": (FLAG, lambda cell: cell["case"] == FLAG),
+    "cannot tell no effect from one that decides": (FLAG, lambda cell: cell["case"] == FLAG),
+    "so that there is little to tell effects from": (
+        f"{NO_OUTCOME}: constant; {RARE}", lambda cell: cell["case"] in (NO_OUTCOME, RARE),
+    ),
     "prior and release disagree": (FLAG, lambda cell: cell["case"] == FLAG),
     "the survey cannot tell whether any row has": (
         f"{LEVEL}, 0 to 100", lambda cell: cell["case"] == LEVEL and cell["what"] != "1,000 rows",

@@ -27,6 +27,8 @@ LEAST_CHANCE = 1e-3  # of a look's score, by what the looks before it predicted
 # because looks then stand far from the estimate.
 _STRONG, _STRONG_FROM_AFAR, _FAR = 4.0, 2.5, 1.5
 _DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them are all but decided
+_RARE_EVENTS = 0.05  # a row
+_HARDLY_ANY = 0.5  # standard deviation of the logarithm of a share or a mean count: there may be no events at all
 _RARE, _CLEARLY = 2.0, 3.0  # standard deviations of a share
 _MOST_NAMED = 8  # in one sentence
 _MANY_MISSING = 0.05  # share of a column's cells
@@ -87,7 +89,7 @@ def _sampler_warnings(fit: Fit) -> list[str]:
 
 def _look_warnings(fit: Fit) -> list[str]:
     """Of looks, by subject."""
-    subjects = (of_agreement, of_strength, of_survey, of_levels, of_missing)
+    subjects = (of_agreement, of_strength, of_events, of_survey, of_levels, of_missing)
     return [message for subject in subjects for message in subject(fit)]
 
 
@@ -116,6 +118,21 @@ def of_strength(fit: Fit) -> list[str]:
             " and effects this strong may be larger than their intervals say"
         )
     return messages + _deciding_warnings(fit)
+
+
+def of_events(fit: Fit) -> list[str]:
+    """Outcomes that are so rare that the release cannot tell how rare, if there are any."""
+    family = fit.releases[0].design.family
+    if fit.closed is None or family.rare_events is None or not fit.releases[0].design.intercept:
+        return []
+    means, stddevs = _moments(fit)
+    typical = float(family.inverse_link(means[:1])[0])  # of a row with average columns
+    if stddevs[0] < _HARDLY_ANY or typical > _RARE_EVENTS:
+        return []
+    return [
+        f"hardly any {family.rare_events}, or none: about {typical:.2g} a row, within a factor of"
+        f" {math.exp(min(2 * stddevs[0], 20)):.0f}, so that there is little to tell effects from"
+    ]
 
 
 def of_survey(fit: Fit) -> list[str]:
@@ -195,18 +212,28 @@ def _deciding_warnings(fit: Fit) -> list[str]:
     means, stddevs = _moments(fit, matrix)
     columns = [column for term in fit.releases[0].design.terms for column in term.columns]
     levels = {column.name for column in columns if all(isinstance(factor.source, Column) for factor in column.factors)}
-    # One standard deviation further it would; where the mean is less than one, the interval says how little is known.
-    deciding = [
-        name
-        for name, mean, stddev in zip(fit.names, np.abs(means), stddevs, strict=True)
-        if name in levels and mean > stddev and mean + stddev > _DECIDING
-    ]
-    if not deciding:
-        return []
-    return [
-        f"{_listed(deciding)} all but decides the outcome, or may: read its effect as at least so large, its interval"
-        " says nothing of how much larger it may be"
-    ]
+    # One standard deviation further it would, or two where the effect is clearly not zero; where the deviation itself is
+    # as large as that, the interval reaches from nothing to an effect that decides.
+    deciding, open_ended = [], []
+    for name, mean, stddev in zip(fit.names, np.abs(means), stddevs, strict=True):
+        if name not in levels:
+            continue
+        if mean > stddev and mean + (2 if mean > 2 * stddev else 1) * stddev > _DECIDING:
+            deciding.append(name)
+        elif stddev > _DECIDING:
+            open_ended.append(name)
+    messages = []
+    if deciding:
+        messages.append(
+            f"{_listed(deciding)} all but decides the outcome, or may: read its effect as at least so large, its"
+            " interval says nothing of how much larger it may be"
+        )
+    if open_ended:
+        messages.append(
+            f"{_listed(open_ended)}: the release cannot tell no effect from one that decides the outcome; release again"
+            " with more budget"
+        )
+    return messages
 
 
 def of_prior(fit: Fit) -> list[str]:

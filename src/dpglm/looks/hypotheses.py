@@ -1,7 +1,8 @@
 """What a survey weighs about one numeric column, by Bayes' rule over a grid of hypotheses.
 
-``NormalColumn`` is a column of some centre and scale; it says which threshold tells most. ``Others`` is a column where
-one value may hold nearly all rows: how many others there are, and how far.
+``Magnitude`` is how far from zero values lie, by octave. ``NormalColumn`` is a column of some centre and scale; it says
+which threshold tells most. ``Others`` is a column where one value may hold nearly all rows: how many others there are,
+and how far.
 """
 
 from __future__ import annotations
@@ -16,12 +17,49 @@ Floats = npt.NDArray[np.float64]
 _HALVINGS = 13  # of the range, that the scale may be
 _CANDIDATES, _SAMPLED = 9, 500  # thresholds that are weighed for the next question, over so many hypotheses
 _MISFIT = 0.04  # share of rows by which a column may differ from a normal one
+_STEEP, _OCTAVE_MISFIT = 1.2, 0.25  # of the share of rows within an octave: how fast it rises, and how far it may be off
+_SURELY = 0.95
 _DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
 # Of the others: distances and shares that are weighed, and the spread of their log distance.
 _DISTANCES, _NUMBER_OF_SHARES, _SHARES_OF_OTHERS = 80, 16, (0.01, 0.5)
 _SPREAD_OF_OTHERS = 0.6
 # Probabilities beforehand of some others and of none, of a normal column and of one value.
 _IF_NORMAL, _IF_ONE_VALUE = (0.1, 0.4), (0.25, 0.25)
+
+
+class Magnitude:
+    """Hypotheses of the octave in which the median distance of values from zero lies, with their log likelihood."""
+
+    def __init__(self, octaves: range) -> None:
+        self.octaves = np.array(octaves, dtype=np.float64)
+        self.log = np.zeros(len(self.octaves))
+
+    def _quantile(self, rank: float) -> float:
+        weight = np.exp(self.log - self.log.max())
+        ranks = np.cumsum(weight) - weight / 2
+        return float(np.interp(rank * weight.sum(), ranks, self.octaves))
+
+    @property
+    def middle(self) -> int:
+        """The octave that the next question is about: half way, by probability."""
+        return round(self._quantile(0.5))
+
+    @property
+    def largest(self) -> float:
+        """An octave that values hardly lie beyond."""
+        return self._quantile(_SURELY)
+
+    @property
+    def doubt(self) -> float:
+        """How many octaves lower they may lie."""
+        return self._quantile(_SURELY) - self._quantile(1 - _SURELY)
+
+    def learn(self, octave: int, share: float, stddev: float) -> None:
+        """Weigh every hypothesis by the share of rows within an octave's end."""
+        apart = octave - self.octaves
+        misfit = _OCTAVE_MISFIT * np.exp(-np.abs(apart) / 2)
+        self.log = self.log - (share - _normal_share(_STEEP * apart)) ** 2 / (2 * (stddev**2 + misfit**2))
+        self.log = self.log - 0.5 * np.log(stddev**2 + misfit**2)
 
 
 class Others:
@@ -98,16 +136,34 @@ class NormalColumn:
 
     def learn(self, threshold: float, share: float, stddev: float) -> None:
         """Weigh every hypothesis by an answer."""
-        expected = _normal_share((threshold - self.centres) / self.scales)
+        self._weigh(_normal_share((threshold - self.centres) / self.scales), share, stddev)
+
+    def learn_beyond(self, centre: float, distance: float, share: float, stddev: float) -> None:
+        """Weigh every hypothesis by the share of rows farther from a point than that."""
+        above, below = ((sign * (centre - self.centres) - distance) / self.scales for sign in (-1, 1))
+        self._weigh(_normal_share(above) + _normal_share(below), share, stddev)
+
+    def _weigh(self, expected: Floats, share: float, stddev: float) -> None:
         self.log = self.log - (share - expected) ** 2 / (2 * (stddev**2 + _MISFIT**2))
         keep = self.log >= self.log.max() - _DROPPED
         self.centres, self.scales, self.log = self.centres[keep], self.scales[keep], self.log[keep]
 
+    def _weight(self) -> Floats:
+        weight = np.exp(self.log - self.log.max())
+        return np.asarray(weight / weight.sum())
+
     def found(self) -> tuple[float, float]:
         """Centre and scale by their posterior means, the scale's of its logarithm."""
-        weight = np.exp(self.log - self.log.max())
-        weight /= weight.sum()
+        weight = self._weight()
         return float(weight @ self.centres), math.exp(float(weight @ np.log(self.scales)))
+
+    @property
+    def doubt(self) -> float:
+        """The spread of the logarithm of the scale, with what is in doubt of the centre as a part of the scale."""
+        weight, logs = self._weight(), np.log(self.scales)
+        centre, scale = self.found()
+        variance = float(weight @ (self.centres - centre) ** 2) / scale**2
+        return math.sqrt(max(float(weight @ (logs - math.log(scale)) ** 2), 0.0) + (0.5 * math.log1p(variance)) ** 2)
 
 
 def _normal_share(x: Floats) -> Floats:
