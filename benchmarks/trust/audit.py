@@ -39,7 +39,7 @@ from dpglm.custodian.rows import fixed_point_rows
 from dpglm.custodian.tables import open_table
 from dpglm.errors import FileError
 from dpglm.looks.profile import Profile
-from dpglm.looks.survey import COUNT_BITS, Question
+from dpglm.looks.questions import COUNT_BITS, Question
 from dpglm.looks.viewpoint import VECTOR_BITS, Viewpoint
 from dpglm.release_file import read_release
 from dpglm.releases import Block, Release, Stage

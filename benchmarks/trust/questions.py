@@ -13,8 +13,9 @@ from dpglm.custodian.survey_counts import TableCounts, table_counts
 from dpglm.custodian.tables import open_table
 from dpglm.expressions import Expression
 from dpglm.formula import Design
-from dpglm.looks import survey
-from dpglm.looks.survey import COUNT_BITS, Question, answer_of, surveying
+from dpglm.looks import places, survey
+from dpglm.looks.questions import COUNT_BITS, VERY_WIDE, Question, answer_of
+from dpglm.looks.survey import surveying
 
 Answering = Callable[[Question], tuple[float, ...]]  # noisy counts, in rows
 
@@ -62,16 +63,16 @@ def most_units(design: Design) -> int:
         total += (1 if added else 2) * int(survey._SHARPER_SIZES**2)
     for number, subject in enumerate(survey.subjects(design)):
         if not subject.is_numeric:
-            sharper = survey._SHARPER if number == 0 else survey._SHARPER_LEVELS
+            sharper = places._SHARPER if number == 0 else places._SHARPER_LEVELS
             total += int((1 if subject.cells == 2 or added else 2) * sharper**2)
             continue
         assert isinstance(subject.source, Expression)
         numeric += 1
         width = subject.source.upper - subject.source.lower
-        searches = survey._SEARCHES + len(survey._RUNGS) + (survey._MAGNITUDES if width > survey._VERY_WIDE else 0)
+        searches = places._SEARCHES + len(places._RUNGS) + (places._MAGNITUDES if width > VERY_WIDE else 0)
         doublings = 0
         while 2**doublings < subject.source.upper:
             doublings += 1
-        searches *= 1 if number else int(survey._SHARPER_NUMBER**2)
+        searches *= 1 if number else int(places._SHARPER_NUMBER**2)
         total += max(searches, doublings + 1)
-    return total + max(int(survey._RESERVE), survey._TAIL_QUESTIONS * numeric)
+    return total + max(int(places._RESERVE), places._TAIL_QUESTIONS * numeric)

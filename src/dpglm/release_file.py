@@ -27,7 +27,8 @@ from dpglm.formula import Design, Factor, build_design
 from dpglm.grid import ROUNDING_RULE, Grid
 from dpglm.looks.coding import LARGEST, look_grid, standard_design
 from dpglm.looks.profile import LOOKS_BEFORE, Profile, cells, squared_change
-from dpglm.looks.survey import SHARPER_COUNTED, Place, Question, Survey, SurveyRecord, counted_rows, subjects
+from dpglm.looks.questions import Place, Question
+from dpglm.looks.survey import SHARPER_COUNTED, Survey, SurveyRecord, counted_rows, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, Viewpoint
 from dpglm.privacy import Privacy, compose, delta_of, rho_of
 from dpglm.protection import ONE_ROW_REPLACED, Protection

@@ -15,8 +15,9 @@ from dpglm.blocks import BlockShape
 from dpglm.formula import Design
 from dpglm.grid import Grid
 from dpglm.looks.profile import LOOKS_BEFORE, Profile
+from dpglm.looks.questions import Rows
 from dpglm.looks.reading import Look
-from dpglm.looks.survey import Rows, SurveyRecord, survey_rows
+from dpglm.looks.survey import SurveyRecord, survey_rows
 from dpglm.looks.viewpoint import Viewpoint, symmetric
 from dpglm.privacy import Privacy
 from dpglm.statement import plain_statement

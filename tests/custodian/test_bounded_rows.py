@@ -27,7 +27,8 @@ from dpglm.families import EVERY_FAMILY
 from dpglm.families.residuals import ResidualTable
 from dpglm.formula import Design, build_design
 from dpglm.looks.coding import LARGEST, ROW_BITS, standard_design
-from dpglm.looks.survey import Place, Survey, subjects
+from dpglm.looks.questions import Place
+from dpglm.looks.survey import Survey, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, VECTOR_BITS, Viewpoint
 from dpglm.schema import Schema
 

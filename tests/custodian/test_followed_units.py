@@ -26,7 +26,8 @@ from dpglm.families import EVERY_FAMILY
 from dpglm.formula import Design, build_design
 from dpglm.grid import Grid
 from dpglm.looks.coding import standard_design
-from dpglm.looks.survey import Place, Survey, subjects
+from dpglm.looks.questions import Place
+from dpglm.looks.survey import Survey, subjects
 from dpglm.looks.viewpoint import LOOK_BLOCKS, VECTOR_BITS, Viewpoint
 from dpglm.release_file import read_release
 from dpglm.schema import Schema

@@ -33,7 +33,8 @@ from dpglm.errors import BudgetError, SurveyError
 from dpglm.formula import Design, build_design
 from dpglm.looks.coding import standard_design
 from dpglm.looks.profile import LOOKS_BEFORE
-from dpglm.looks.survey import COUNT_BITS, Question, Survey, most_answers, units_of
+from dpglm.looks.questions import COUNT_BITS, Question
+from dpglm.looks.survey import Survey, most_answers, units_of
 from dpglm.privacy import DISCRETE_SHARE, SMALLEST_GRID_NOISE, delta_of, mu_of
 from dpglm.releases import Release
 from dpglm.schema import Schema

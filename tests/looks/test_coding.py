@@ -11,7 +11,8 @@ import dpglm
 from dpglm.expressions import Expression
 from dpglm.formula import Design, build_design
 from dpglm.looks.coding import LARGEST, before_looks, default_prior, look_grid, offset_slope, standard_design
-from dpglm.looks.survey import Place, Survey, subjects
+from dpglm.looks.questions import Place
+from dpglm.looks.survey import Survey, subjects
 
 COLUMNS: dict[str, Any] = {
     "a": {"type": "numeric", "lower": 20, "upper": 90},

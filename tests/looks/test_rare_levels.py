@@ -15,7 +15,8 @@ from dpglm.families import FAMILIES
 from dpglm.looks import coding
 from dpglm.looks.coding import before_looks, default_prior
 from dpglm.looks.population import Population, inverse_root, of_moments, seen
-from dpglm.looks.survey import Answer, survey_rows, surveying
+from dpglm.looks.questions import Answer
+from dpglm.looks.survey import survey_rows, surveying
 from dpglm.looks.viewpoint import Viewpoint
 from seeded_noise import SeededNoise
 

@@ -11,25 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtr
 
 import dpglm
 from dpglm.custodian.build import Request, build_release
 from dpglm.custodian.noise import FixedNoise
 from dpglm.errors import InputError
 from dpglm.formula import Design, build_design
-from dpglm.looks.survey import (
-    COUNT_BITS,
-    Question,
-    Survey,
-    answer_of,
-    most_answers,
-    replayed,
-    subjects,
-    survey_rows,
-    surveying,
-    thresholds,
-    units_of,
-)
+from dpglm.looks import places
+from dpglm.looks.hypotheses import NormalColumn
+from dpglm.looks.questions import COUNT_BITS, Question, answer_of, thresholds
+from dpglm.looks.survey import Survey, most_answers, replayed, subjects, survey_rows, surveying, units_of
 from seeded_noise import SeededNoise
 
 ROWS = 20_000
@@ -261,3 +253,49 @@ def test_where_no_bounds_are_declared_the_scale_is_that_of_the_rows(shape: str, 
     scales = [asked(design, answer, noise * ROWS)[1].place_of(subject.source).scale for _ in range(20)]
     assert min(scales) / values.std() > 1 / 2.2
     assert max(scales) / values.std() < 2.2
+
+
+def far_off(design: Design, values: np.ndarray, noise: float, rng: np.random.Generator) -> int:
+    """How many scales of twenty are off by a factor of three, or centres by two scales."""
+    (subject,) = (each for each in subjects(design) if each.name == "x")
+    cells = np.bincount(np.searchsorted(subject.thresholds, values), minlength=subject.cells)
+    number, off = subjects(design).index(subject), 0
+
+    def answer(question: Question) -> tuple[int, ...]:
+        count = np.full(len(question.ranges), ROWS / 2 if question.subject is not None else ROWS)
+        if question.subject == number:
+            ((first, last),) = question.ranges
+            count[0] = cells[first : last + 1].sum() if first <= last else ROWS - cells[last + 1 : first].sum()
+        noisy = count + rng.normal(0, noise * ROWS / question.sharper, len(count))
+        return tuple(int(each * 2**COUNT_BITS) for each in noisy)
+
+    for _ in range(20):
+        place = asked(design, answer, noise * ROWS)[1].place_of(subject.source)
+        near = abs(place.centre - values.mean()) < 2 * values.std()
+        off += not (near and abs(math.log(place.scale / values.std())) < math.log(3))
+    return off
+
+
+@pytest.mark.parametrize("bounds", [{"lower": -3_000, "upper": 3_000}, {}])
+def test_a_search_goes_on_where_noise_is_a_quarter_of_the_rows(bounds: dict[str, int], monkeypatch) -> None:
+    """Bounds hundreds of times as wide as the values, or none; without the reserve's questions many searches fail."""
+    columns = {"x": {"type": "numeric", **bounds}, "sick": {**COLUMNS["sick"]}}
+    design = design_of("logistic", columns=columns, formula="sick ~ x")
+    rng = np.random.default_rng(3)
+    values = rng.normal(4, 5, ROWS)
+    assert far_off(design, values, 0.27, rng) <= 1
+    monkeypatch.setattr(places, "_RESERVE", 0.0)
+    assert far_off(design, values, 0.27, rng) >= 3
+
+
+def test_a_scale_is_as_close_as_its_answers_allow() -> None:
+    """Wherever a column lies between the centres of the first grid: half a scale off was a scale twice too large."""
+    off = []
+    for centre in np.linspace(40, 60, 9):
+        column = NormalColumn(0, 110)
+        for _ in range(12):
+            threshold = column.next_threshold()
+            column.learn(threshold, float(ndtr((threshold - centre) / 12)), 0.01)
+        off.append(column.found()[1] / 12)
+    assert 0.8 < min(off)
+    assert max(off) < 1.25

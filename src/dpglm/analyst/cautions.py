@@ -141,8 +141,9 @@ def of_survey(fit: Fit) -> list[str]:
     for survey in _surveys(fit):
         messages += [f"the survey says of {problem}" for problem in survey.problems]
         messages += [
-            f"{subject.name}: nearly all rows have one value, and the survey could not see how far the others"
-            " are: its coefficient is not to be trusted; release again with more budget"
+            f"{subject.name}: the survey could not see how far its values reach, because nearly all rows have one value"
+            " or because the bounds are wide for so small a budget: its coefficient is not to be trusted; release again"
+            " with more budget or tighter bounds"
             for subject, place in zip(survey.subjects, survey.places, strict=True)
             if not place.seen
         ]
@@ -212,8 +213,8 @@ def _deciding_warnings(fit: Fit) -> list[str]:
     means, stddevs = _moments(fit, matrix)
     columns = [column for term in fit.releases[0].design.terms for column in term.columns]
     levels = {column.name for column in columns if all(isinstance(factor.source, Column) for factor in column.factors)}
-    # One standard deviation further it would, or two where the effect is clearly not zero; where the deviation itself is
-    # as large as that, the interval reaches from nothing to an effect that decides.
+    # One standard deviation further it would, or two where the effect is clearly not zero; where the deviation itself
+    # is as large as that, the interval reaches from nothing to an effect that decides.
     deciding, open_ended = [], []
     for name, mean, stddev in zip(fit.names, np.abs(means), stddevs, strict=True):
         if name not in levels:

@@ -21,7 +21,7 @@ from dpglm.analyst.prediction import coded_cells, expected, own_coefficients, so
 from dpglm.analyst.typical import numeric_places, place_of, predictors, typical
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
-from dpglm.looks.survey import thresholds
+from dpglm.looks.questions import thresholds
 from dpglm.releases import Release
 from dpglm.schema import Column
 from dpglm.values import Level

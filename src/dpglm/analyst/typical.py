@@ -17,7 +17,7 @@ import numpy as np
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design, Factor
-from dpglm.looks.survey import Place, thresholds
+from dpglm.looks.questions import Place, thresholds
 from dpglm.privacy import finite_number
 from dpglm.releases import Release
 from dpglm.schema import Column

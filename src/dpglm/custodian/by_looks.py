@@ -33,9 +33,10 @@ from dpglm.errors import InputError, SurveyError
 from dpglm.formula import Design
 from dpglm.looks.coding import LARGEST, before_looks, default_prior, look_grid, standard_design
 from dpglm.looks.profile import LOOKS_BEFORE, Profile, add_profile, profile_viewpoint
+from dpglm.looks.questions import COUNT_BITS, answer_of
 from dpglm.looks.reading import Knowledge, add_look
 from dpglm.looks.rule import next_viewpoint
-from dpglm.looks.survey import COUNT_BITS, SurveyRecord, answer_of, surveying
+from dpglm.looks.survey import SurveyRecord, surveying, units_of
 from dpglm.looks.viewpoint import Viewpoint
 from dpglm.releases import Block, Release, Stage
 
@@ -144,7 +145,11 @@ def _surveyed(
         asked = []
         asking = surveying(design)
         question = next(asking)
+        paid = units_of(design)
         while True:
+            paid -= question.units
+            if paid < -1e-6:
+                raise ArithmeticError("a survey asks more than was paid for")  # no answers lead here
             exact = counts.answers(question)
             scale = plan.survey_stddev * 2.0**COUNT_BITS / question.sharper
             integers = add_noise(exact, [scale] * len(exact), noise)

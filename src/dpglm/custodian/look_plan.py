@@ -10,8 +10,9 @@ from dpglm.custodian.sensitivity import look_squared_mu
 from dpglm.errors import InputError
 from dpglm.formula import Design
 from dpglm.looks.profile import cells, squared_change
+from dpglm.looks.questions import COUNT_BITS
 from dpglm.looks.rule import PROFILE_SHARE, SHARES, information_share
-from dpglm.looks.survey import COUNT_BITS, most_answers, units_of
+from dpglm.looks.survey import most_answers, units_of
 from dpglm.looks.viewpoint import VECTOR_BITS
 from dpglm.privacy import SMALLEST_GRID_NOISE, Privacy, check_epsilon_delta, compose, mu_of
 from dpglm.protection import ONE_ROW_REPLACED, Protection

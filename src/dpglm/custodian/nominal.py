@@ -22,9 +22,10 @@ from dpglm.formula import Design, DesignColumn, Factor
 from dpglm.looks.coding import before_looks, default_prior, standard_design
 from dpglm.looks.gaussian import of_population, of_prior, together
 from dpglm.looks.population import Population, Standing, inverse, of_moments
+from dpglm.looks.questions import Place, Subject
 from dpglm.looks.reading import Knowledge, Look, add_look, plain_covariance, sampling_covariance
 from dpglm.looks.rule import next_viewpoint
-from dpglm.looks.survey import Place, Subject, Survey, subjects
+from dpglm.looks.survey import Survey, subjects
 from dpglm.schema import Column
 
 PREDICTOR_STDDEV = 0.5  # of the linear predictor: how strong the columns are together, where nothing is said of it

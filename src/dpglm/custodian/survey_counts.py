@@ -20,7 +20,8 @@ import numpy.typing as npt
 from dpglm.custodian.rows import CleanRows, clean_rows
 from dpglm.custodian.units import STEPS, Units, cell_counts, size_cells, units_of
 from dpglm.formula import Design
-from dpglm.looks.survey import Question, size_rungs, subjects
+from dpglm.looks.questions import Question
+from dpglm.looks.survey import size_rungs, subjects
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpglm.formula import Design
-from dpglm.looks.survey import COUNT_BITS
+from dpglm.looks.questions import COUNT_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,9 @@ from dpglm.expressions import Expression
 from dpglm.formula import Design, DesignColumn, Factor, Key
 from dpglm.grid import Grid
 from dpglm.looks.population import Rare
+from dpglm.looks.questions import Place
 from dpglm.looks.reading import MOST_BLURRED, Belief, Knowledge, Units, beginning
-from dpglm.looks.survey import Place, Survey
+from dpglm.looks.survey import Survey
 
 Floats = npt.NDArray[np.float64]
 

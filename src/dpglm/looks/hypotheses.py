@@ -17,8 +17,13 @@ Floats = npt.NDArray[np.float64]
 _HALVINGS = 13  # of the range, that the scale may be
 _CANDIDATES, _SAMPLED = 9, 500  # thresholds that are weighed for the next question, over so many hypotheses
 _MISFIT = 0.04  # share of rows by which a column may differ from a normal one
-_STEEP, _OCTAVE_MISFIT = 1.2, 0.25  # of the share of rows within an octave: how fast it rises, and how far it may be off
+_STEEP, _OCTAVE_MISFIT = (
+    1.2,
+    0.25,
+)  # of the share of rows within an octave: how fast it rises, and how far it may be off
 _SURELY = 0.95
+_DROWNED = 0.1  # noise of a share of rows
+_FEW, _BETWEEN = 200, np.array([-0.375, -0.125, 0.125, 0.375])  # hypotheses; where finer ones are, in steps
 _DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
 # Of the others: distances and shares that are weighed, and the spread of their log distance.
 _DISTANCES, _NUMBER_OF_SHARES, _SHARES_OF_OTHERS = 80, 16, (0.01, 0.5)
@@ -105,7 +110,10 @@ class Others:
 
 
 class NormalColumn:
-    """Hypotheses (centre, scale) of a normal column, with their log likelihood."""
+    """Hypotheses (centre, scale) of a normal column, with their log likelihood.
+
+    Scales are octaves apart, and centres a scale, until few are left; then once more finely.
+    """
 
     def __init__(self, lower: float, upper: float, halvings: int = _HALVINGS) -> None:
         width = upper - lower
@@ -116,7 +124,9 @@ class NormalColumn:
             scales.append(np.full(number, width / number))
             weights.append(np.full(number, -halving * math.log(2)))
         self.finest = width / 2**halvings
-        self.centres, self.scales, self.log = map(np.concatenate, (centres, scales, weights))
+        self.centres, self.scales, self.prior = map(np.concatenate, (centres, scales, weights))
+        self.log, self.stddev, self.refined = self.prior, 0.0, False
+        self.answers: list[tuple[float, float | None, float, float]] = []
 
     def next_threshold(self) -> float:
         """Where the answer is least certain, among thresholds at quantiles of the centre."""
@@ -135,18 +145,42 @@ class NormalColumn:
         return float(candidates[int(np.argmax(variance))])
 
     def learn(self, threshold: float, share: float, stddev: float) -> None:
-        """Weigh every hypothesis by an answer."""
-        self._weigh(_normal_share((threshold - self.centres) / self.scales), share, stddev)
+        """Weigh every hypothesis by the share of rows up to a threshold."""
+        self._learn(threshold, None, share, stddev)
 
     def learn_beyond(self, centre: float, distance: float, share: float, stddev: float) -> None:
         """Weigh every hypothesis by the share of rows farther from a point than that."""
-        above, below = ((sign * (centre - self.centres) - distance) / self.scales for sign in (-1, 1))
-        self._weigh(_normal_share(above) + _normal_share(below), share, stddev)
+        self._learn(centre, distance, share, stddev)
 
-    def _weigh(self, expected: Floats, share: float, stddev: float) -> None:
-        self.log = self.log - (share - expected) ** 2 / (2 * (stddev**2 + _MISFIT**2))
-        keep = self.log >= self.log.max() - _DROPPED
-        self.centres, self.scales, self.log = self.centres[keep], self.scales[keep], self.log[keep]
+    def _learn(self, point: float, distance: float | None, share: float, stddev: float) -> None:
+        self.stddev = stddev
+        self.answers.append((point, distance, share, stddev))
+        self.log = self.log + self._told(*self.answers[-1])
+        self._keep(self.log >= self.log.max() - _DROPPED)
+        if not self.refined and len(self.log) <= _FEW:
+            self._refine()
+
+    def _told(self, point: float, distance: float | None, share: float, stddev: float) -> Floats:
+        """By hypothesis, the logarithm of how likely an answer is."""
+        if distance is None:
+            expected = _normal_share((point - self.centres) / self.scales)
+        else:
+            above, below = ((sign * (point - self.centres) - distance) / self.scales for sign in (-1, 1))
+            expected = _normal_share(above) + _normal_share(below)
+        return np.asarray(-((share - expected) ** 2) / (2 * (stddev**2 + _MISFIT**2)))
+
+    def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        self.centres, self.scales = self.centres[kept], self.scales[kept]
+        self.prior, self.log = self.prior[kept], self.log[kept]
+
+    def _refine(self) -> None:
+        """Put finer hypotheses in the place of each, by what all answers say."""
+        steps, halves = (each.ravel() for each in np.meshgrid(_BETWEEN, _BETWEEN))
+        self.centres = (self.centres[:, None] + steps * self.scales[:, None]).ravel()
+        self.scales = (self.scales[:, None] * 2.0**halves).ravel()
+        self.prior = np.repeat(self.prior, len(steps))
+        self.log, self.refined = self.prior + sum(self._told(*answer) for answer in self.answers), True
+        self._keep(self.log >= self.log.max() - _DROPPED)
 
     def _weight(self) -> Floats:
         weight = np.exp(self.log - self.log.max())
@@ -156,6 +190,11 @@ class NormalColumn:
         """Centre and scale by their posterior means, the scale's of its logarithm."""
         weight = self._weight()
         return float(weight @ self.centres), math.exp(float(weight @ np.log(self.scales)))
+
+    @property
+    def drowned(self) -> bool:
+        """Whether noise is so large that tails of a column are not seen."""
+        return self.stddev > _DROWNED
 
     @property
     def doubt(self) -> float:

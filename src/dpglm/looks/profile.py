@@ -18,8 +18,8 @@ import numpy.typing as npt
 from dpglm.families import Family
 from dpglm.families.base import CLIP
 from dpglm.looks.population import Standing, inverse_root
+from dpglm.looks.questions import COUNT_BITS
 from dpglm.looks.reading import Knowledge
-from dpglm.looks.survey import COUNT_BITS
 from dpglm.looks.tails import Mixture, Tails, divided, measured
 from dpglm.looks.viewpoint import Viewpoint
 from dpglm.protection import Protection
