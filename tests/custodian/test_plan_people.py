@@ -130,6 +130,15 @@ def test_half_the_rows_are_as_half_a_table_and_weights_widen_by_the_root_of_thei
     assert evenly == pytest.approx(by_weight[0] * math.sqrt(1 + (3 / 5) ** 2 / 3), rel=0.01)
 
 
+def test_no_plan_is_narrower_than_without_privacy_where_bounds_would_tame_heavy_rows() -> None:
+    wide = {"weight": {"type": "numeric", "lower": 0, "upper": 8}}
+    made = dpglm.Schema.from_dict({"dataset": {"name": "t", **PANEL}, "columns": COLUMNS | wide})
+    said: dict[str, Any] = {"weights": "weight", "design_effect": 10, "rows_per_unit": 200, "rows": 3_000}
+    (case,) = dpglm.plan("sick ~ x + z", schema=made, family="logistic", epsilon=3, **said).cases
+    assert case.inflation >= 1
+    assert all(each.inflation >= 1 for each in case.coefficients)
+
+
 def test_what_is_assumed_of_rows_is_said() -> None:
     made = dpglm.plan("filled ~ also", schema=schema(), family="linear", epsilon=1)
     assert "Assumed, too" not in str(made)
