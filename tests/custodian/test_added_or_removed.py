@@ -320,6 +320,10 @@ def test_intervals_are_narrower_and_the_words_say_which_promise_it_is() -> None:
     narrow, wide = (dpglm.fit(each, seed=1).summary()["sd"]["a"] for each in (made, stronger))
     assert narrow < 0.97 * wide
     outlook = dpglm.plan("y ~ a", schema=dpglm.Schema.from_dict(schema()), family="logistic", rows=8_000, epsilon=1.0)
-    assert outlook.cases[0].inflation < outlook.if_replaced[0]
-    assert "The stronger promise" in str(outlook)
-    assert math.isclose(narrow / wide, outlook.cases[0].inflation / outlook.if_replaced[0], rel_tol=0.25)
+    assert outlook.cases[0].inflation < outlook.other_promise[0]
+    assert "If one person were replaced, not added or removed: " in str(outlook)
+    assert math.isclose(narrow / wide, outlook.cases[0].inflation / outlook.other_promise[0], rel_tol=0.25)
+    back = dpglm.plan("y ~ a", schema=dpglm.Schema.from_dict(replaced), family="logistic", rows=8_000, epsilon=1.0)
+    assert back.other_promise == (outlook.cases[0].inflation,)
+    assert outlook.other_promise == (back.cases[0].inflation,)
+    assert "If one person were added or removed, not replaced: " in str(back)

@@ -93,7 +93,10 @@ class Outlook:
     surveyed: bool = False
     link: str | None = None
     neighbours: str = REPLACED
-    if_replaced: tuple[float, ...] = ()  # inflation by case, where a row were replaced in place of added or removed
+    counted: str = "rows"  # or units, where these have several
+    unit: str = "one row"
+    of_rows: tuple[str, ...] = ()  # which rows count, what they weigh and whose they are, as assumed
+    other_promise: tuple[float, ...] = ()  # inflation of ``shown`` cases if a unit were added or removed, or replaced
 
     def __str__(self) -> str:
         what, move = self._what, MOVES[self.method]
@@ -102,7 +105,7 @@ class Outlook:
         power = self._table(lambda case: f"{100 * case.power:.0f} %")
         return (
             f"{self.formula} ({self._model}, {self.coefficients} coefficients, delta = {self.delta:g})\n\n"
-            f"times as wide as without privacy:\n{inflation}\n\n{self._of_the_other_promise()}"
+            f"times as wide as without privacy:\n{inflation}\n{self._of_the_other_promise()}\n"
             f"95 % interval of the effect of {move}, {what}:\n{half_width}\n\n"
             f"chance that it excludes zero where that effect is {self.effect:g}:\n{power}\n\n"
             f"{self._of_coefficients()}{self._of_needs()}{self._verdicts()}{self._footnote}"
@@ -112,7 +115,7 @@ class Outlook:
         """For a notebook."""
         from dpglm.notebook import folded_html, list_html, paragraph_html, table_html
 
-        head = ("epsilon, rows", "times as wide as without privacy", "± of a 95 % interval", "power")
+        head = (f"epsilon, {self.counted}", "times as wide as without privacy", "± of a 95 % interval", "power")
         rows = [
             (
                 f"{case.epsilon:g}, {case.rows:,}", _short(case.inflation), f"± {_short(case.half_width)}",
@@ -133,9 +136,9 @@ class Outlook:
                 )
                 for each in case.coefficients
             ]  # fmt: skip
-            title = f"By coefficient, {case.rows:,} rows and epsilon {case.epsilon:g}"
+            title = f"By coefficient, {case.rows:,} {self.counted} and epsilon {case.epsilon:g}"
             text += folded_html(title, table_html(title, each_head, own))
-        needs = [line for line in self._of_needs().split("\n") if line]
+        needs = [line for line in (self._of_the_other_promise() + self._of_needs()).split("\n") if line]
         verdicts = [] if self.method == "moments" else self._verdicts().strip().split("\n")
         return text + list_html(needs) + "".join(paragraph_html(line) for line in verdicts)
 
@@ -160,14 +163,19 @@ class Outlook:
         return "standard deviations of the outcome" if self.method == "looks" else "a share of the outcome's range"
 
     def _of_the_other_promise(self) -> str:
-        """How wide intervals would be for the stronger promise."""
-        if not self.if_replaced:
+        """How wide intervals would be for the promise that is not given: one line."""
+        if not self.other_promise:
             return ""
-        wider = dict(zip(self.cases, self.if_replaced, strict=True))
+        replaced = self.neighbours == REPLACED
+        verbs = ("added or removed", "replaced") if replaced else ("replaced", "added or removed")
+        meaning = "private, and what is in a row would be half" if replaced else "public, and what is in a row twice"
+        wide = [
+            f"{_short(inflation)} (epsilon {case.epsilon:g})"
+            for case, inflation in zip(self.shown, self.other_promise, strict=True)
+        ]
         return (
-            "Promised is that a row which is added or removed does not show, nor how many there are. The stronger"
-            " promise, that a row which is replaced does not show (their number is public), would give:\n"
-            f"{self._table(lambda case: _short(wider[case]))}\n\n"
+            f"If {self.unit} were {verbs[0]}, not {verbs[1]}: {', '.join(wide)} with {self.shown[0].rows:,}"
+            f" {self.counted}; their number would be {meaning} as well protected.\n"
         )
 
     def _of_coefficients(self) -> str:
@@ -185,8 +193,8 @@ class Outlook:
             for each in case.coefficients
         ]  # fmt: skip
         return (
-            f"by coefficient, {case.rows:,} rows and epsilon {case.epsilon:g}, for an effect of {self.effect:g}"
-            f" (lost: significant without privacy alone; false: with it alone, without an effect):\n"
+            f"by coefficient, {case.rows:,} {self.counted} and epsilon {case.epsilon:g}, for an effect of"
+            f" {self.effect:g} (lost: significant without privacy alone; false: with it alone, without an effect):\n"
             f"{aligned(head, rows)}\n\n"
         )
 
@@ -196,16 +204,16 @@ class Outlook:
             asked = f"for ± {need.half_width:g}"
             if need.is_epsilon:
                 found = "none will do" if need.epsilon is None else f"{need.epsilon:.3g}"
-                lines.append(f"smallest epsilon {asked} with {need.rows:,} rows: {found}")
+                lines.append(f"smallest epsilon {asked} with {need.rows:,} {self.counted}: {found}")
             else:
                 found = "none will do" if need.rows is None else f"{need.rows:,}"
-                lines.append(f"smallest number of rows {asked} with epsilon {need.epsilon:g}: {found}")
+                lines.append(f"smallest number of {self.counted} {asked} with epsilon {need.epsilon:g}: {found}")
         return "".join(f"{line}\n" for line in lines) + ("\n" if lines else "")
 
     def _verdicts(self) -> str:
         if self.method == "moments":
             return ""
-        lines = [f"epsilon {case.epsilon:g}, {case.rows:,} rows: {case.verdict}" for case in self.shown]
+        lines = [f"epsilon {case.epsilon:g}, {case.rows:,} {self.counted}: {case.verdict}" for case in self.shown]
         mismatch = f"a wrong sign in {_SIGN_MISMATCH:.0%} and another significance in {_SIGNIFICANCE_MISMATCH:.0%}"
         return "\n".join(lines) + f"\n(1,017 members of the AEA; half of them accept {mismatch} of cases.)\n\n"
 
@@ -224,15 +232,16 @@ class Outlook:
                 " outcomes need more; where privacy doubles a width, real tables were wider than expected by"
                 f" {family.moments_surplus}."
             )
+        of_rows = f" Assumed, too: {'; '.join(self.of_rows)}." if self.of_rows else ""
         if self.surveyed:
             return (
                 "From a survey that is released already; no row was read. Assumed are columns without relation to each"
-                " other: a column that others tell much of has a wider interval, with privacy and without."
+                f" other: a column that others tell much of has a wider interval, with privacy and without.{of_rows}"
             )
         return (
             "From public numbers and a nominal table; no row was read. Assumed are columns without relation to each"
             f" other, and {family.assumption.format(self.outcome)}. Two levels of equal shares are two standard"
-            " deviations apart. Correlated or skewed columns and rare levels need more."
+            f" deviations apart.{of_rows} Correlated or skewed columns and rare levels need more."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -259,7 +268,7 @@ class Outlook:
         ax.minorticks_off()
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         ax.yaxis.set_major_formatter("{x:g}")
-        ax.set_xlabel("rows")
+        ax.set_xlabel(self.counted)
         ax.set_ylabel(f"± {self._what}, by {MOVES[self.method]}")
         ax.set_title(f"Expected 95 % intervals, δ = {self.delta:g}; grey: an effect of {self.effect:g}", fontsize=10)
         ax.legend(frameon=False)
@@ -274,7 +283,7 @@ class Outlook:
         rows: dict[int, list[str]] = {}
         for case in self.cases:
             rows.setdefault(case.rows, []).append(shown(case))
-        head = ("rows", *(f"epsilon {epsilon:g}" for epsilon in epsilons))
+        head = (self.counted, *(f"epsilon {epsilon:g}" for epsilon in epsilons))
         return aligned(head, [(f"{number:,}", *cells) for number, cells in rows.items()])
 
 

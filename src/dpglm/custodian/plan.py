@@ -16,15 +16,16 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpglm.custodian.allocation import coefficient_stddevs
+from dpglm.custodian.assumptions import Assumptions, Stated
 from dpglm.custodian.mechanism import calibrate
-from dpglm.custodian.nominal import PREDICTOR_STDDEV, Assumptions, Told, nominal_survey, told_by_looks
+from dpglm.custodian.nominal import Told, nominal_survey, told_by_looks
 from dpglm.custodian.outlook import MOVES, NORMAL, Expected, ExpectedCoefficient, Needed, Outlook
 from dpglm.errors import InputError
-from dpglm.families import Family, family_named
+from dpglm.families import family_named
 from dpglm.formula import Design, build_design
-from dpglm.looks.survey import Survey, subjects
+from dpglm.looks.survey import Survey
 from dpglm.privacy import finite_number
-from dpglm.protection import REPLACED
+from dpglm.protection import ADDED_OR_REMOVED, REPLACED
 from dpglm.releases import Release
 from dpglm.schema import Schema
 
@@ -33,7 +34,6 @@ _FACTORS = (0.25, 1.0, 4.0)  # of the declared number of rows
 _EFFECTS = {"looks": 0.2, "moments": 1.0}
 _LEAST_EPSILON, _MOST_EPSILON, _LEAST_ROWS, _MOST_ROWS = 0.01, 30.0, 50, 10**9
 _QUANTILES = ndtri((np.arange(2_000) + 0.5) / 2_000)  # of the normal distribution, evenly
-_LEAST_STRENGTH, _MOST_STRENGTH = 0.01, 0.99
 _HALVINGS = 11  # of the range in which a budget or a number of rows is searched
 
 
@@ -56,6 +56,12 @@ def plan(
     half_width: float | None = None,
     survey: Release | None = None,
     link: str | None = None,
+    where: str | None = None,
+    weights: str | None = None,
+    complete: float | None = None,
+    design_effect: float | None = None,
+    rows_per_unit: float | None = None,
+    likeness: Mapping[str, float] | None = None,
 ) -> Outlook:
     """Expected interval widths, errors and power by epsilon and number of rows, from public numbers alone.
 
@@ -64,7 +70,8 @@ def plan(
     formula, schema, family
         As for ``release``. Of the schema its bounds and, unless ``rows`` are given, its number of rows.
     epsilon, rows
-        One or several. Rows: by default a quarter of the declared number, that number, and four times as many.
+        One or several. Rows: by default a quarter of the declared number, that number, and four times as many. Where
+        people have several rows, people.
     effect
         For the power: how much the linear predictor changes when a column moves. By looks, log-odds, log-rate or
         standard deviations of the outcome when it moves by one standard deviation (default 0.2). By moments, log-odds,
@@ -72,7 +79,8 @@ def plan(
     method
         "looks" (default) or "moments", as for ``release``.
     outcome
-        By looks: the share of rows with the second level (default 0.3), or the mean count (default 1).
+        By looks: the share of rows with the second level (default 0.3), or the mean count (default 1). Where an event
+        ends a person's rows (``unit_order``), the share of people who ever have it.
     spreads, shares
         By looks: what you expect of columns, ``{"age": 15}`` (standard deviations; then widths are told in the column's
         own unit, too) and ``{"smoker": [0.6, 0.3, 0.1]}`` (shares of the levels, in their order; default: equal).
@@ -89,8 +97,19 @@ def plan(
     survey
         An earlier release of the same dataset: centres, scales and shares are those of its survey, and a release that
         uses it again is planned.
-    link
+    link, where, weights
         As for ``release``.
+    complete
+        By looks: the share of rows that count, where some may lack a value or lie outside of ``where`` (default: 1).
+    design_effect
+        Of ``weights``: the mean of their squares over the square of their mean. Default: that of weights spread evenly
+        between the declared bounds of their column.
+    rows_per_unit
+        Where people have several rows (``unit_column``): how many on average (default 5), some fewer and some more.
+    likeness
+        The same: how alike two rows of a person are, ``{"wage": 0.6, "hours": 0.3}``. Of the outcome the correlation
+        of what predictors leave of it (default 0.5), of a predictor its own (default 1: the same in all rows). Widths
+        are cluster-robust, with privacy and without.
     """
     if method not in MOVES:
         raise InputError("method", method, f"must be one of {', '.join(MOVES)}", "correct it")
@@ -98,33 +117,33 @@ def plan(
     if size is None or size <= 0:
         raise InputError("effect", effect, "must be a number above 0", "write for example effect=0.5")
     chosen = family_named(family, link)
-    if method == "moments" and link is not None:
-        raise InputError("link", link, "belongs to method='looks'", "leave it out")
-    typical = _outcome(outcome, chosen, method)
-    design = build_design(formula, schema, chosen)
-    strong = _number("strength", strength, method, _LEAST_STRENGTH, PREDICTOR_STDDEV)
-    assumed = Assumptions(
-        typical, _spreads(spreads, design, method), _shares(shares, design, method), _overlap(overlap, design, method),
-        strong, _spread(dispersion, strong, design.family, method),
-    )  # fmt: skip
+    for name, given in (("link", link), ("where", where), ("weights", weights)):
+        if method == "moments" and given is not None:
+            raise InputError(name, given, "belongs to method='looks'", "leave it out")
+    design = build_design(formula, schema, chosen, where=where, weights=weights)
+    stated = Stated(
+        outcome, spreads, shares, overlap, strength, dispersion, complete, design_effect, rows_per_unit, likeness
+    )
+    assumed = stated.of(design, method, survey is not None)
     planner = _Planner(design, delta, size, method, assumed, _surveyed(survey, design, method))
-    declared = schema.dataset.number
+    dataset = schema.dataset
+    declared = dataset.number
     if declared is None and rows is None:
-        relation = schema.dataset.protection.neighbours
+        relation = dataset.protection.neighbours
         raise InputError("rows", None, f"is private where neighbours are {relation}", "say for how many to plan")
     wanted = [max(2, round(factor * (declared or 1))) for factor in _FACTORS] if rows is None else _sizes(rows)
     epsilons = _several("epsilon", epsilon)
     cases = tuple(planner.expected(number, each) for number in wanted for each in epsilons)
     needed = () if half_width is None else planner.needed(half_width, wanted, [float(each) for each in epsilons])
-    replaced = (
-        ()
-        if schema.dataset.protection.replaced
-        else tuple(planner.with_replaced_rows.expected(case.rows, case.epsilon).inflation for case in cases)
-    )
-    return Outlook(
-        formula, design.family.name, len(design.coefficient_names), float(delta), size, method, typical, cases, needed,
-        survey is not None, design.family.link, schema.dataset.protection.neighbours, replaced,
+    made = Outlook(
+        formula, design.family.name, len(design.coefficient_names), float(delta), size, method, assumed.outcome, cases,
+        needed, survey is not None, design.family.link, dataset.protection.neighbours, dataset.counted, dataset.unit,
+        planner.assumed_of_rows,
     )  # fmt: skip
+    if method == "moments":
+        return made
+    other = planner.with_the_other_promise
+    return replace(made, other_promise=tuple(other.expected(each.rows, each.epsilon).inflation for each in made.shown))
 
 
 @dataclass(frozen=True)
@@ -155,11 +174,20 @@ class _Planner:
         )  # fmt: skip
 
     @property
-    def with_replaced_rows(self) -> _Planner:
-        """The same where a row is replaced, and their number public."""
+    def with_the_other_promise(self) -> _Planner:
+        """The same where a unit is added or removed and not replaced, and their number private; or the reverse."""
         schema = self.design.schema
-        dataset = replace(schema.dataset, protection=replace(schema.dataset.protection, neighbours=REPLACED))
+        promised = schema.dataset.protection
+        other = replace(promised, neighbours=ADDED_OR_REMOVED if promised.replaced else REPLACED)
+        dataset = replace(schema.dataset, protection=other)
         return replace(self, design=replace(self.design, schema=replace(schema, dataset=dataset)))
+
+    @property
+    def assumed_of_rows(self) -> tuple[str, ...]:
+        """Which rows count, what they weigh and whose they are, in words."""
+        if self.method == "moments":
+            return ()
+        return self.assumed.of_rows(self.design, self.survey is not None)
 
     def _coefficient(self, told: Told) -> ExpectedCoefficient:
         lost, _ = _mismatches(self.effect, told)
@@ -242,85 +270,6 @@ def _surveyed(survey: object, design: Design, method: str) -> Survey | None:
     return survey.survey_record.survey_of(design)
 
 
-def _spreads(spreads: object, design: Design, method: str) -> dict[str, float] | None:
-    """Stated standard deviations, of numeric columns that the formula has."""
-    if spreads is None:
-        return None
-    names = [subject.name for subject in subjects(design) if subject.is_numeric]
-    found = {}
-    for name, value in _stated("spreads", spreads, names, method).items():
-        number = finite_number(value)
-        if number is None or number <= 0:
-            raise InputError(f"spreads[{name!r}]", value, "must be a number above 0", "correct it")
-        found[name] = number
-    return found
-
-
-def _shares(shares: object, design: Design, method: str) -> dict[str, tuple[float, ...]] | None:
-    """Stated shares of levels, which add up to one."""
-    if shares is None:
-        return None
-    levels = {subject.name: subject.cells for subject in subjects(design) if not subject.is_numeric}
-    found = {}
-    for name, values in _stated("shares", shares, list(levels), method).items():
-        numbers = [finite_number(value) for value in values] if isinstance(values, Sequence) else []
-        if len(numbers) != levels[name] or not all(number is not None and 0 < number < 1 for number in numbers):
-            rule = f"must be {levels[name]} shares between 0 and 1, one a level"
-            raise InputError(f"shares[{name!r}]", values, rule, "correct it")
-        total = sum(number for number in numbers if number is not None)
-        found[name] = tuple(number / total for number in numbers if number is not None)
-    return found
-
-
-def _overlap(overlap: object, design: Design, method: str) -> dict[str, float] | None:
-    """Stated shares of columns' variance that the others explain."""
-    if overlap is None:
-        return None
-    names = [subject.name for subject in subjects(design)[1:]]
-    found = {}
-    for name, value in _stated("overlap", overlap, names, method).items():
-        number = finite_number(value)
-        if number is None or not 0 <= number < 1:
-            raise InputError(f"overlap[{name!r}]", value, "must be at least 0 and below 1", "correct it")
-        found[name] = number
-    return found
-
-
-def _number(argument: str, given: object, method: str, least: float, default: float) -> float:
-    """A stated number above another."""
-    if given is None:
-        return default
-    if method != "looks":
-        raise InputError(argument, given, "belongs to method='looks'", "leave it out")
-    number = finite_number(given)
-    if number is None or number < least:
-        raise InputError(argument, given, f"must be a number of at least {least:g}", "correct it")
-    return number
-
-
-def _spread(dispersion: object, strength: float, family: Family, method: str) -> float:
-    """What effects leave of an outcome's variance: of counts, stated over their mean; of a number, in its own."""
-    if dispersion is not None and family.coding != "count":
-        raise InputError("dispersion", dispersion, "belongs to counts", "leave it out")
-    if family.coding == "scaled":
-        if strength > _MOST_STRENGTH:
-            rule = f"is in standard deviations of the outcome, and at most {_MOST_STRENGTH:g}"
-            raise InputError("strength", strength, rule, "use a smaller one")
-        return 1 - strength**2
-    return _number("dispersion", dispersion, method, family.least_spread, family.first_spread)
-
-
-def _stated(argument: str, given: object, names: list[str], method: str) -> Mapping[str, Any]:
-    if method != "looks":
-        raise InputError(argument, given, "belongs to method='looks'", "leave it out")
-    if not isinstance(given, Mapping):
-        raise InputError(argument, given, "must be a dict by column", "correct it")
-    for name in given:
-        if name not in names:
-            raise InputError(argument, name, f"must be among {', '.join(names) or 'none'}", "correct the name")
-    return given
-
-
 def _told_by_moments(design: Design, epsilon: Any, delta: Any) -> tuple[float, float]:
     """Inflation, and the standard deviation of the effect of a column's whole range."""
     made = calibrate(design, epsilon, delta, None, "auto", "full")
@@ -331,18 +280,6 @@ def _told_by_moments(design: Design, epsilon: Any, delta: Any) -> tuple[float, f
     inflation = math.sqrt(noisy[1] / plain[1] * noisy[2] / plain[2])
     # A range is two scaled units long, and so is that of a linear outcome, whose share is asked for.
     return inflation, inflation * plain[2] * (1 if design.family.coding == "scaled" else 2)
-
-
-def _outcome(outcome: object, family: Family, method: str) -> float | None:
-    """What is assumed of the outcome."""
-    if outcome is None:
-        return family.typical_outcome if method == "looks" else None
-    if method != "looks" or family.typical_outcome is None:
-        raise InputError("outcome", outcome, "belongs to two levels or counts, by looks", "leave it out")
-    value, (low, high) = finite_number(outcome), family.outcome_limits
-    if value is None or not low < value < high:
-        raise InputError("outcome", outcome, f"must lie between {low:g} and {high:g}", "correct it")
-    return value
 
 
 def _sizes(rows: Any) -> list[int]:

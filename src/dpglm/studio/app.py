@@ -175,8 +175,9 @@ class Studio:
         rows = design.schema.dataset.planned
         wanted = sorted({*_PLANNED, epsilon})
         self._plan = plan(
-            design.formula, schema=design.schema, family=self.walk.family, epsilon=wanted, delta=delta, rows=rows
-        )
+            design.formula, schema=design.schema, family=self.walk.family, epsilon=wanted, delta=delta, rows=rows,
+            where=self.walk.where or None, weights=self.walk.weights or None,
+        )  # fmt: skip
         return "budget"
 
     def _release(self, form: Form) -> str:
