@@ -23,6 +23,7 @@ _STEEP, _OCTAVE_MISFIT = (
 )  # of the share of rows within an octave: how fast it rises, and how far it may be off
 _SURELY = 0.95
 _DROWNED = 0.1  # noise of a share of rows
+_HEAP, _HEAPED, _NARROWER = 0.4, 0.2, 8.0  # share of rows in a heap, chance of one, and how much narrower it is
 _FEW, _BETWEEN = 200, np.array([-0.375, -0.125, 0.125, 0.375])  # hypotheses; where finer ones are, in steps
 _DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
 # Of the others: distances and shares that are weighed, and the spread of their log distance.
@@ -110,7 +111,8 @@ class Others:
 
 
 class NormalColumn:
-    """Hypotheses (centre, scale) of a normal column, with their log likelihood.
+    """Hypotheses (centre, scale, heap) of a column, with their log likelihood: normal, but for a share of rows that lie
+    in a narrow heap at the centre, as answers in round numbers do; of most columns none.
 
     Scales are octaves apart, and centres a scale, until few are left; then once more finely.
     """
@@ -124,7 +126,11 @@ class NormalColumn:
             scales.append(np.full(number, width / number))
             weights.append(np.full(number, -halving * math.log(2)))
         self.finest = width / 2**halvings
-        self.centres, self.scales, self.prior = map(np.concatenate, (centres, scales, weights))
+        self.centres, self.scales, self.prior = (
+            np.tile(np.concatenate(each), 2) for each in (centres, scales, weights)
+        )
+        self.heaps = np.repeat([0.0, _HEAP], len(self.prior) // 2)
+        self.prior = self.prior + np.log(np.where(self.heaps > 0, _HEAPED, 1 - _HEAPED))
         self.log, self.stddev, self.refined = self.prior, 0.0, False
         self.answers: list[tuple[float, float | None, float, float]] = []
 
@@ -140,7 +146,7 @@ class NormalColumn:
         scale = math.exp(float(weight @ np.log(self.scales[keep])))
         centre = float(weight @ self.centres[keep])
         candidates = np.concatenate([at, centre + scale * np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])])
-        share = _normal_share((candidates[:, None] - self.centres[keep]) / self.scales[keep])
+        share = self._below(candidates[:, None], keep)
         variance = share**2 @ weight - (share @ weight) ** 2
         return float(candidates[int(np.argmax(variance))])
 
@@ -163,14 +169,18 @@ class NormalColumn:
     def _told(self, point: float, distance: float | None, share: float, stddev: float) -> Floats:
         """By hypothesis, the logarithm of how likely an answer is."""
         if distance is None:
-            expected = _normal_share((point - self.centres) / self.scales)
+            expected = self._below(point)
         else:
-            above, below = ((sign * (point - self.centres) - distance) / self.scales for sign in (-1, 1))
-            expected = _normal_share(above) + _normal_share(below)
+            expected = 1 - self._below(point + distance) + self._below(point - distance)
         return np.asarray(-((share - expected) ** 2) / (2 * (stddev**2 + _MISFIT**2)))
 
+    def _below(self, threshold: float | Floats, which: slice = slice(None)) -> Floats:
+        """By hypothesis, the share of rows up to a threshold."""
+        away, heaps = (threshold - self.centres[which]) / self.scales[which], self.heaps[which]
+        return np.asarray((1 - heaps) * _normal_share(away) + heaps * _normal_share(away * _NARROWER))
+
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        self.centres, self.scales = self.centres[kept], self.scales[kept]
+        self.centres, self.scales, self.heaps = self.centres[kept], self.scales[kept], self.heaps[kept]
         self.prior, self.log = self.prior[kept], self.log[kept]
 
     def _refine(self) -> None:
@@ -178,7 +188,7 @@ class NormalColumn:
         steps, halves = (each.ravel() for each in np.meshgrid(_BETWEEN, _BETWEEN))
         self.centres = (self.centres[:, None] + steps * self.scales[:, None]).ravel()
         self.scales = (self.scales[:, None] * 2.0**halves).ravel()
-        self.prior = np.repeat(self.prior, len(steps))
+        self.prior, self.heaps = np.repeat(self.prior, len(steps)), np.repeat(self.heaps, len(steps))
         self.log, self.refined = self.prior + sum(self._told(*answer) for answer in self.answers), True
         self._keep(self.log >= self.log.max() - _DROPPED)
 
@@ -189,7 +199,12 @@ class NormalColumn:
     def found(self) -> tuple[float, float]:
         """Centre and scale by their posterior means, the scale's of its logarithm."""
         weight = self._weight()
-        return float(weight @ self.centres), math.exp(float(weight @ np.log(self.scales)))
+        return float(weight @ self.centres), math.exp(float(weight @ np.log(self._sizes)))
+
+    @property
+    def _sizes(self) -> Floats:
+        """Standard deviations of the column."""
+        return np.asarray(self.scales * np.sqrt(1 - self.heaps))
 
     @property
     def drowned(self) -> bool:
@@ -199,7 +214,7 @@ class NormalColumn:
     @property
     def doubt(self) -> float:
         """The spread of the logarithm of the scale, with what is in doubt of the centre as a part of the scale."""
-        weight, logs = self._weight(), np.log(self.scales)
+        weight, logs = self._weight(), np.log(self._sizes)
         centre, scale = self.found()
         variance = float(weight @ (self.centres - centre) ** 2) / scale**2
         return math.sqrt(max(float(weight @ (logs - math.log(scale)) ** 2), 0.0) + (0.5 * math.log1p(variance)) ** 2)
