@@ -23,7 +23,7 @@ _STEEP, _OCTAVE_MISFIT = (
 )  # of the share of rows within an octave: how fast it rises, and how far it may be off
 _SURELY = 0.95
 _DROWNED = 0.1  # noise of a share of rows
-_HEAP, _HEAPED, _NARROWER = 0.4, 0.2, 8.0  # share of rows in a heap, chance of one, and how much narrower it is
+_HEAP, _HEAPED, _NARROWER = 0.4, 0.1, 8.0  # share of rows in a heap, chance of one, and how much narrower it is
 _FEW, _BETWEEN = 200, np.array([-0.375, -0.125, 0.125, 0.375])  # hypotheses; where finer ones are, in steps
 _DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
 # Of the others: distances and shares that are weighed, and the spread of their log distance.
