@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,6 +212,8 @@ class Fit:
     ) -> Table:
         """The table that people paste, in the schema's labels, reference levels named; odds or rate ratios beside.
 
+        Below levels that the schema says are ordered stand their further steps and their trend (see ``steps``).
+
         Parameters
         ----------
         prob
@@ -258,6 +260,28 @@ class Fit:
         from dpglm.analyst.contrasts import contrast
 
         return contrast(self, weights, prob)
+
+    def steps(
+        self, column: str | None = None, *, order: Sequence[Any] | None = None, prob: float = 0.95
+    ) -> pd.DataFrame:
+        """Ordered levels: the effect of each step from one level to the next, and the trend per level.
+
+        The trend is the slope of the least squares line through the levels' effects, equally spaced. Where the column
+        stands in products, too, all of it is at the reference levels and zeros of the others. A level that stands for
+        missing cells has no place in the order.
+
+        Parameters
+        ----------
+        column
+            A predictor with levels. Default: all whose schema says ``ordered = true``.
+        order
+            Its levels from the lowest up, or some of them. Default: as they are declared.
+        prob
+            Probability of the intervals.
+        """
+        from dpglm.analyst.ordered import steps
+
+        return steps(self, column, order, prob)
 
     def probability(
         self,

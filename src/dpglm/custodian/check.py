@@ -263,7 +263,7 @@ class _Counter:
 
     def result(self) -> ColumnCheck:
         column = self.column
-        own = column.levels[:-1] if column.missing_is_level else column.levels
+        own = column.own_levels
         empty = [str(level) for code, level in enumerate(own) if not self.levels[code]]
         unknown = tuple(self.unknown.most_common(_MOST_EXAMPLES))
         return ColumnCheck(
