@@ -439,6 +439,21 @@ def test_a_fit_prints_the_table_to_paste_and_nothing_else(surveyed, tmp_path, ca
     assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "csv", "--json") == 1
 
 
+def test_a_fit_answers_whether_terms_are_needed(surveyed, capsys):
+    assert run(*surveyed, "--formula", "sick ~ age", "--no-ledger", "--output", "r.json", "--quiet") == 0
+    capsys.readouterr()
+    fit = ("fit", "r.json", "--output", "f.npz", "--force")
+    assert run(*fit, "--test", "age", "--test", "age, Intercept") == 0
+    out = capsys.readouterr().out
+    assert "test: age: all zero? chi-square" in out
+    assert "test: age, Intercept: all zero?" in out
+    assert run(*fit, "--test", "age", "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)["tests"]
+    assert told["p_value"] == pytest.approx(dpglm.load_fit("f.npz").test("age").p_value)
+    assert run(*fit, "--test", "weight") == 1
+    assert "must be among age, Intercept" in capsys.readouterr().err
+
+
 def test_without_a_ledger_the_survey_that_says_stop_is_one_line_too(surveyed, capsys):
     given = (*surveyed, "--formula", "sick ~ height", "--no-ledger", "--output", "r.json")
     assert run(*given) == 1

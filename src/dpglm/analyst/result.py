@@ -25,6 +25,7 @@ from dpglm.releases import Release
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpglm.analyst.joint_test import JointTest
     from dpglm.analyst.table import Table
 
 Floats = npt.NDArray[np.float64]
@@ -305,6 +306,18 @@ class Fit:
         from dpglm.analyst.contrasts import probability
 
         return probability(self, weights, above, below, ratio)
+
+    def test(self, terms: Any) -> JointTest:
+        """Are these coefficients all zero? The joint Wald test, with a p value: is a larger model needed?
+
+        ``terms`` is one or a list of coefficients (``"age"``), of terms of the formula, for all coefficients that they
+        have (``"smoker"``, ``"age:smoker"``), or of dicts of weights as for ``contrast``. The test is of the releases'
+        likelihood, without the prior; of moments, of the posterior. Of several models of one table, release the
+        largest and test what it has beyond the others: likelihoods of two releases do not compare.
+        """
+        from dpglm.analyst.joint_test import joint_test
+
+        return joint_test(self, terms)
 
     def predict(self, rows: Any, *, prob: float = 0.95, release: int = 0) -> pd.DataFrame:
         """E[y | row] for new rows: posterior mean and interval of a probability, an expected count or a mean.

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _RATIOS = {"odds_ratio": "Odds ratio", "rate_ratio": "Rate ratio", "hazard_ratio": "Hazard ratio"}
 _TREND = "Trend: the slope of the straight line through the effects of the levels, equally spaced."
+_SAME_ROWS = (
+    "Models of the same rows share their sampling error, not their noise: intervals side by side do not tell by how"
+    " much a coefficient differs, nor which model is right. Whether terms are needed is tested in the larger model."
+)
 _MOST_DECIMALS = 12
 _SMALL = 10.0  # estimates that keep a decimal, however wide their interval
 _WIDE, _LARGEST_RATIO = 10.0, 1000.0
@@ -175,7 +179,17 @@ def compare(
         for heading, fit in zip(headings, fits, strict=True)
     ]
     notes.append(_interval_note(prob))
+    notes += [_SAME_ROWS] if _share_rows(fits) else []
     return Table("Models side by side", ("", *heads), tuple(rows), tuple(notes), tuple(records))
+
+
+def _share_rows(fits: Sequence[Fit]) -> bool:
+    """Whether two of the fits are of different releases of one table."""
+    seen: dict[str, set[str]] = {}
+    for fit in fits:
+        for release in fit.releases:
+            seen.setdefault(release.dataset_id, set()).add(release.id)
+    return any(len(releases) > 1 for releases in seen.values())
 
 
 def fit_records(
