@@ -311,9 +311,9 @@ unit = ""         # what one row is, for example "one patient"
 
 # type                   and what it needs, known without a look at the rows:
 #   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out
-#                        (of dates: lower = 2020-01-31)
+#                        (of dates both: lower = 2020-01-31)
 #   count                upper = 100, or left out
-#   binary, categorical  levels = ["low", "high"]: the first is the reference
+#   binary, categorical  levels = ["low", "high"]: the first is the reference; ordered = true if they have an order
 # A row without a value does not count, unless the column says what then: fill = "low", or missing = "level".
 # What people call a column, in reports and tables: label = "Age in years"
 # Take out the columns that no formula needs.
