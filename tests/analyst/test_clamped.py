@@ -25,8 +25,9 @@ def skewed(table: pd.DataFrame) -> pd.DataFrame:
     rng = np.random.default_rng(round(1000 * table["a"].iloc[0]))
     rows = len(table)
     income = np.exp(rng.normal(10.4, 0.7, rows))
-    late, even, score = np.maximum(income - 30_000, 0), rng.uniform(0, 1, rows), rng.integers(1, 6, rows)
-    return table.assign(income=income, debt=-income, late=late, even=even, score=score)
+    late, even, score = np.maximum(income - 30_000, 0), rng.uniform(-1, 1, rows), rng.integers(1, 6, rows)
+    share = np.minimum(rng.exponential(1, rows), 1)  # a third of it 1
+    return table.assign(income=income, debt=-income, late=late, even=even, score=score, share=share)
 
 
 def declared(**bounds: tuple[float, float]) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def surveyed(released: Callable[..., dpglm.Release]) -> Callable[..., dpglm.Rele
 
 
 def test_a_fit_says_that_values_pile_up_at_a_bound(surveyed: Callable[..., dpglm.Release]) -> None:
-    release = surveyed(income=(0, 50_000), debt=(-50_000, 1), even=(0, 1))
+    release = surveyed(income=(0, 50_000), debt=(-50_000, 1), even=(-1, 1))
     with pytest.warns(dpglm.FitWarning, match="far more than lead up to it"):
         fit = dpglm.fit(release)
     told = [message for message in fit.warnings if "far more" in message]
@@ -60,12 +61,14 @@ def test_a_fit_says_that_values_pile_up_at_a_bound(surveyed: Callable[..., dpglm
 
 
 def test_honest_bounds_are_not_accused(surveyed: Callable[..., dpglm.Release]) -> None:
-    """Tight ones, too; generous ones, near which a column lives; and 0 never."""
+    """Tight ones, too; generous ones, near which a column lives; 0 never, and of a share 1."""
     for seed in range(3):
-        release = surveyed(seed, income=(0, 1_000_000), late=(0, 100_000), even=(0, 1), score=(1, 5))
+        release = surveyed(seed, income=(0, 1_000_000), late=(0, 100_000), even=(-1, 1), score=(1, 5))
         assert heaps(release.survey_record) == []  # type: ignore[arg-type]
         mirrored = surveyed(seed, debt=(-1_000_000, -100), score=(0, 6))
         assert heaps(mirrored.survey_record) == []  # type: ignore[arg-type]
+    for lower, number in ((0, 0), (-5, 1)):
+        assert len(heaps(surveyed(share=(lower, 1)).survey_record)) == number  # type: ignore[arg-type]
     assert heaps(surveyed(debt=(-50_000, 50_000)).survey_record)  # type: ignore[arg-type]
 
 

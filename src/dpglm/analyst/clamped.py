@@ -49,7 +49,10 @@ class _Beyond(NamedTuple):
 
 
 def heaps(record: SurveyRecord) -> list[Heap]:
-    """The bounds of a release's numbers at which values pile up. None at a bound of 0, which is rarely a choice."""
+    """The bounds of a release's numbers at which values pile up.
+
+    Not at a bound of 0, nor of 1 where the other is 0: nothing is less than nothing, or more than all or yes.
+    """
     found = []
     for number, (subject, place) in enumerate(zip(record.survey.subjects, record.survey.places, strict=True)):
         source = subject.source
@@ -59,7 +62,7 @@ def heaps(record: SurveyRecord) -> list[Heap]:
         may_be_whole = source.upper.is_integer() and source.lower.is_integer()
         whole = may_be_whole and source.upper - source.lower > _WHOLE_RANGE
         for side, bound, sign in (("upper", source.upper, 1.0), ("lower", source.lower, -1.0)):
-            if bound == 0:
+            if bound == 0 or (source.lower, source.upper) == (0, 1):
                 continue
             told = [_told(*answer, subject, record, sign) for answer in answers]
             behind = sign * place.centre - _REACH * place.scale
