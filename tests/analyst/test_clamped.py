@@ -26,8 +26,9 @@ def skewed(table: pd.DataFrame) -> pd.DataFrame:
     rows = len(table)
     income = np.exp(rng.normal(10.4, 0.7, rows))
     late, even, score = np.maximum(income - 30_000, 0), rng.uniform(-1, 1, rows), rng.integers(1, 6, rows)
-    share = np.minimum(rng.exponential(1, rows), 1)  # a third of it 1
-    return table.assign(income=income, debt=-income, late=late, even=even, score=score, share=share)
+    return table.assign(
+        income=income, debt=-income, late=late, even=even, score=score, share=np.minimum(income / 50_000, 1)
+    )
 
 
 def declared(**bounds: tuple[float, float]) -> dict[str, Any]:
@@ -67,8 +68,8 @@ def test_honest_bounds_are_not_accused(surveyed: Callable[..., dpglm.Release]) -
         assert heaps(release.survey_record) == []  # type: ignore[arg-type]
         mirrored = surveyed(seed, debt=(-1_000_000, -100), score=(0, 6))
         assert heaps(mirrored.survey_record) == []  # type: ignore[arg-type]
-    for lower, number in ((0, 0), (-5, 1)):
-        assert len(heaps(surveyed(share=(lower, 1)).survey_record)) == number  # type: ignore[arg-type]
+    for upper, number in ((1, 0), (0.99, 1)):
+        assert len(heaps(surveyed(share=(0, upper)).survey_record)) == number  # type: ignore[arg-type]
     assert heaps(surveyed(debt=(-50_000, 50_000)).survey_record)  # type: ignore[arg-type]
 
 
