@@ -202,6 +202,16 @@ def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert run("check", "patients.csv", "--schema", "template.toml") == 1  # not before a person has filled it in
 
 
+def test_init_does_not_take_a_header_with_semicolons_for_one_column(tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_text("age;smoker;sick\n")
+    for command in ("init", "studio"):
+        assert run(command, table) == 1
+        told = capsys.readouterr().err
+        assert "they may separate several; save it with commas" in told
+        assert "smoker" not in told
+
+
 def test_init_writes_the_wanted_columns_alone_in_the_tables_order(tmp_path, capsys):
     table = tmp_path / "t.csv"
     table.write_text('age,bmi,"weight, kg",smoker,diabetes\n1,2,3,a,b\n')
