@@ -11,6 +11,8 @@ from scipy import stats
 
 import dpglm
 from dpglm.errors import InputError
+from dpglm.report.html import page
+from dpglm.report.summary import summarize
 
 LEVELS = ["none", "school", "college", "doctor"]
 EFFECTS = np.array([0.0, 0.5, 0.8, 1.9])
@@ -87,6 +89,7 @@ def test_the_table_tells_steps_and_trend_below_their_levels(made: Any) -> None:
         (told["mean"], told["lower"], np.exp(told["upper"]), told["p_sign"])
     )
     assert any("Trend" in note for note in fit.table().notes)
+    assert "Education: trend, per level" in page(summarize(fit))
     assert len(fit.table(target="table").rows) == len(records)
     assert [row[0] for row in made("sick ~ a + e + b", "logistic").table().rows] == [
         record["label"] for record in records if "college (vs. school)" not in record["label"]
