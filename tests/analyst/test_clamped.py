@@ -13,7 +13,7 @@ import pytest
 import dpglm
 from dpglm.analyst.clamped import _told, heaps
 from dpglm.expressions import parse_expression
-from dpglm.looks.survey import COUNT_BITS, Question, Subject
+from dpglm.looks.questions import COUNT_BITS, Question, Subject
 from dpglm.report.html import page
 from dpglm.report.summary import summarize
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpglm.expressions import Expression
-from dpglm.looks.survey import Question, Subject, SurveyRecord, answer_of
+from dpglm.looks.questions import Question, Subject, answer_of
+from dpglm.looks.survey import SurveyRecord
 
 _CLEARLY = 4.0  # standard deviations by which a heap must be seen: 30 comparisons a bound, one in a thousand by chance
 # How many times as dense a column may be at its end as in the stretch before: that begins beyond its centre, or not.
