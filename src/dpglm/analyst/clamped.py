@@ -67,7 +67,7 @@ def heaps(record: SurveyRecord) -> list[Heap]:
                 continue
             told = [_told(*answer, subject, record, sign) for answer in answers]
             behind = sign * place.centre - _REACH * place.scale
-            ahead = [each for each in told if each is not None and behind < each.threshold < sign * bound]
+            ahead = [each for each in told if each is not None and behind < each.threshold <= sign * bound]
             share = _heap(_pooled(ahead, _TOGETHER * place.scale, whole), sign * place.centre, sign * bound, whole)
             if share > 0:
                 found.append(Heap(subject.name, side, bound, min(share, 1.0)))
