@@ -88,7 +88,14 @@ def run(options: argparse.Namespace) -> None:
             print(found[-1], flush=True)
     packages = foreign.versions(options.tools, "tensorflow-cpu", "torch")
     packages |= {"dp_auditorium": foreign.commit_of(options.auditorium), "dp-sniper": foreign.commit_of(options.sniper)}
-    facts = {"delta": DELTA, "alpha": ALPHA, "rows": ROWS, "packages": packages, "found": found}
+    facts = {
+        "delta": DELTA,
+        "alpha": ALPHA,
+        "rows": ROWS,
+        "numbers": outputs.shape[-1],
+        "packages": packages,
+        "found": found,
+    }
     save_stamped("evidence_attacked", facts, started, AUDITED)
 
 
