@@ -17,6 +17,10 @@ PARTS = (
     "accounting", "audit", "recorder", "attacked", "published", "feasibility", "head_to_head", "statsmodels", "napsu",
     "calibrated",
 )  # fmt: skip
+CLONES = {  # whose tools are run from a clone of their repository: in the part's first lines is which
+    "recorder": "recorder --recorder CLONE", "attacked": "attacked --auditorium CLONE --sniper CLONE",
+    "statsmodels": "statsmodels --statsmodels CLONE",
+}  # fmt: skip
 # What economists told a survey of the American Economic Association's members they would accept.
 SIGNS, SIGNIFICANCES, RELATIVE, WIDTH, STRICT = 0.05, 0.10, 0.10, 1.25, 1.1
 HONEST = 0.85  # of 95 % intervals for the table's estimate that hold it: below, a width is none
@@ -66,7 +70,7 @@ def _of(part: str, content: dict[str, Any]) -> str:
     """Where a part's numbers are from."""
     own = content["results"]
     of = f" Packages: {', '.join(f'{n} {v}' for n, v in own['packages'].items())}." if own.get("packages") else ""
-    name = "accounting" if part == "audit" else part
+    name = {"audit": "accounting", **CLONES}.get(part, part)
     since = changed(own["marks"], own["code"])
     told = f" **Code changed since: {', '.join(Path(each).name for each in since)}.**" if since else ""
     return (
