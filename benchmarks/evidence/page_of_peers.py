@@ -80,7 +80,7 @@ def statsmodels(own: dict[str, Any]) -> list[str]:
         f" narrower ones in {ahead} of them; dpglm's error is the smaller in {sum(map(_least, linear))} of"
         f" {len(linear)}.**",
         "**Logistic: its intervals are some fifty times as wide as without privacy, and it does not keep its"
-        " promise.**",
+        " promise (its README says \"planned\").**",
         "The noise on its objective has the scale of another mechanism, that of the estimate itself, and so is divided"
         " by"
         " the number of rows times the penalty; its standard errors are of the rows as they are, without noise, and"

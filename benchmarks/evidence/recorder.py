@@ -63,16 +63,8 @@ def their_neighbours(tool: ModuleType) -> Iterator[dict[str, Any]]:
     for family, formula in FORMULAS.items():
         for neighbours, ways in ((REPLACED, replacing), (ADDED_OR_REMOVED, adding)):
             for people in (False, True):
-                asked = _schema(neighbours, people)
-
-                def release(rows: np.ndarray, asked: Any = asked, f: str = family, formula: str = formula) -> Release:
-                    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-                    if "unit_column" in asked["dataset"]:  # three rows a person; the last one, and a new one, alone
-                        row = np.arange(len(frame))
-                        frame["who"] = np.where(row < ROWS - 1, row // 3, row)
-                    return _release(frame, asked, formula, f, 1.0, 1e-5)
-
-                recording = Recording(tool, release, trusted=("counts", "look"))
+                make = their_release(family, formula, neighbours, people)
+                recording = Recording(tool, make, trusted=("counts", "look"))
                 recording.record(base)
                 found = []
                 for mode, strategy in ways:
@@ -82,11 +74,20 @@ def their_neighbours(tool: ModuleType) -> Iterator[dict[str, Any]]:
                 yield {"family": family, "neighbours": neighbours, "people": people} | _told(recording, found)
 
 
-def _schema(neighbours: str, people: bool) -> dict[str, Any]:
+def their_release(family: str, formula: str, neighbours: str, people: bool) -> Callable[[np.ndarray], Release]:
+    """Of rows of numbers. People have three rows each; the last one, and a new one, has one."""
     dataset: dict[str, Any] = {"name": "t", "unit": "one patient", "neighbours": neighbours}
     if neighbours == REPLACED:
         dataset |= {"units": (ROWS + 2) // 3} if people else {"rows": ROWS}
-    return {"dataset": dataset | ({"unit_column": "who"} if people else {}), "columns": COLUMNS}
+    schema = {"dataset": dataset | ({"unit_column": "who"} if people else {}), "columns": COLUMNS}
+
+    def release(rows: np.ndarray) -> Release:
+        frame, row = pd.DataFrame(rows, columns=list(COLUMNS)), np.arange(len(rows))
+        if people:
+            frame["who"] = np.where(row < ROWS - 1, row // 3, row)
+        return _release(frame, schema, formula, family, 1.0, 1e-5)
+
+    return release
 
 
 def _release(table: Any, schema: Any, formula: str, family: str, epsilon: float, delta: float, **more: Any) -> Release:
