@@ -33,7 +33,7 @@ from trust.chain import DELTA, LessNoise, replayed, request, tables, transcript,
 
 ROWS, ALPHA = 60, 0.01
 BUDGETS = {3.0: (6, 3_000), 0.5: (20, 2_000)}  # epsilon: the planted noise is so much less; releases of a table
-TRAINED, AIMED = 0.4, 0.1  # DP-Sniper's shares of releases: to learn, to choose its threshold; others to judge
+TRAINED, AIMED = 0.4, 0.2  # DP-Sniper's shares of releases: to learn, to choose its threshold; others to judge
 
 
 def drawn(epsilon: float, noise: NoiseSource, number: int) -> tuple[np.ndarray, np.ndarray, float]:
