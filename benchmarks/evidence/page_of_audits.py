@@ -49,7 +49,8 @@ def recorder(own: dict[str, Any]) -> list[str]:
         " values"
         " among them; the others random schemas, formulas, kinds of tables and rows, half of them at the ends of all"
         " ranges, mostly with looks at places that a hash chose.",
-        "Composed is what dp-accounting makes of the declared sensitivities, where δ is at least 1e-9: nothing is spent"
+        "Composed is what dp-accounting makes of the declared sensitivities, of some, where δ is at least 1e-9:"
+        " nothing is spent"
         " twice.", "",
         *table(rows), "",
         "Its sampling learns to tell two tables by what a look gives, and composes what it finds with survey and"
