@@ -2,8 +2,8 @@
 
 Reads a file of arrays, writes another. The whole table of counts over all columns is its one query, which has every
 interaction that the regression needs; its rows are rows of integers, the outcome last. Most of a fit is compiling, and
-compiled code is used for seconds, so it is the plainest. No fit is begun after a number of seconds that is given. Its own
-seconds are of the processor.
+compiled code is used for seconds, so it is the plainest. No fit is begun after a number of seconds that is given.
+Seconds of a fit are of the processor.
 """
 
 from __future__ import annotations

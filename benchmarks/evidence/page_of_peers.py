@@ -116,7 +116,8 @@ def napsu(own: dict[str, Any]) -> list[str]:
         f" discrete, {cells[0]['repetitions']} samples a budget, δ = {own['delta']:g}.",
         "NAPSU-MQ (Räisä, Jälkö, Kaski & Honkela 2023) notes the table of counts over all columns, and its 100"
         " synthetic"
-        " tables are combined by Rubin's rules, with twinify's code throughout.", "", *table(rows),
+        " tables are combined by Rubin's rules, with twinify's code throughout; its seconds are of the processor, most"
+        " of them to compile.", "", *table(rows),
     ]  # fmt: skip
 
 
