@@ -18,7 +18,7 @@ NOT_APPLIED = [
 ]
 NAPSU_TO_RUN = (
     "* **NAPSU-MQ (twinify)**: its versions of 2022 are pinned in `make bench-evidence`, and `python -m evidence napsu`"
-    " runs it beside looks; a fit of a table of 24 cells takes minutes of a core, most of them to compile, and no full"
+    " runs it beside looks; a fit of a table of 16 cells takes minutes of a core, most of them to compile, and no full"
     " run has been kept yet."
 )
 NAMES = {
@@ -112,7 +112,7 @@ def napsu(own: dict[str, Any]) -> list[str]:
         for method, each in cell["methods"].items()
     ]
     return [
-        f"Adult, {cells[0]['rows']:,} rows: income above 50,000 on age (three steps), race and gender, every column"
+        f"Adult, {cells[0]['rows']:,} rows: income above 50,000 on age (two steps), race and gender, every column"
         f" discrete, {cells[0]['repetitions']} samples a budget, δ = {own['delta']:g}.",
         "NAPSU-MQ (Räisä, Jälkö, Kaski & Honkela 2023) notes the table of counts over all columns, and its 100"
         " synthetic"
