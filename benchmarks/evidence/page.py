@@ -14,12 +14,12 @@ from evidence.words import decimal, percent, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARTS = (
-    "accounting", "audit", "recorder", "attacked", "published", "feasibility", "head_to_head", "statsmodels", "napsu",
-    "calibrated",
+    "accounting", "audit", "recorder", "planted", "attacked", "published", "feasibility", "head_to_head", "statsmodels",
+    "napsu", "calibrated",
 )  # fmt: skip
 CLONES = {  # whose tools are run from a clone of their repository: in the part's first lines is which
-    "recorder": "recorder --recorder CLONE", "attacked": "attacked --auditorium CLONE --sniper CLONE",
-    "statsmodels": "statsmodels --statsmodels CLONE",
+    "recorder": "recorder --recorder CLONE", "planted": "recorder --recorder CLONE",
+    "attacked": "attacked --auditorium CLONE --sniper CLONE", "statsmodels": "statsmodels --statsmodels CLONE",
 }  # fmt: skip
 # What economists told a survey of the American Economic Association's members they would accept.
 SIGNS, SIGNIFICANCES, RELATIVE, WIDTH, STRICT = 0.05, 0.10, 0.10, 1.25, 1.1
@@ -48,6 +48,7 @@ def page(parts: dict[str, dict[str, Any]]) -> str:
     for part, title, write in (
         ("accounting", "Accounting by others", accounting), ("audit", "An audit by others", audit),
         ("recorder", "Recorded and replayed: dp-recorder", page_of_audits.recorder),
+        ("planted", "Planted bugs: dp-recorder", page_of_audits.planted),
         ("attacked", "Learned attacks: dp_auditorium and DP-Sniper", page_of_audits.attacked),
         ("published", "Published regressions", published), ("feasibility", "A feasibility study's table", feasibility),
         ("head_to_head", "Head to head", page_of_peers.head_to_head),

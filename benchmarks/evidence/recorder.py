@@ -30,6 +30,7 @@ from dpglm.custodian.build import build_release
 from dpglm.custodian.noise import NoiseSource, OperatingSystemNoise
 from dpglm.protection import ADDED_OR_REMOVED, REPLACED
 from dpglm.releases import Release
+from evidence import foreign
 from evidence.recording import Recording, Verdict, gaussian, load
 from evidence.stamp import LOOKS, save_stamped
 from real_tables import count, two
@@ -39,7 +40,7 @@ from trust.chain import DELTA, LessNoise, request, tables, two_rows, worst_looks
 from trust.planting import applied, fitting_case
 from trust.sources import make_table
 
-SEED, ROWS, EACH, CASES, MOST_CASES = 20261119, 301, 4, 120, 20
+SEED, ROWS, EACH, CASES, MOST_CASES = 20261119, 301, 4, 60, 12
 FORMULAS = {"logistic": "k ~ x + n", "poisson": "n ~ x + k", "linear": "x ~ k + n"}
 COLUMNS = {"x": {"type": "numeric", "lower": -3, "upper": 3}, "k": two(0, 1), "n": count(9)}
 DOMAIN = [6, 2, 10]
@@ -49,7 +50,7 @@ NEW_ROWS = (
 )  # fmt: skip
 OUT_OF_REACH = {"moments": "releases of moments", "sampler": "the sampler alone", "large": "a table of millions"}
 SAMPLED_EPSILON, SAMPLES = 3.0, 4_000
-COMPOSED = 25  # random releases of a family: each takes seconds
+COMPOSED = 8  # random releases of a family: each takes seconds
 LEAST_DELTA = 1e-9  # dp-accounting cuts 1e-15 off a tail at every composition
 CUSTODIAN = (*LOOKS, "src/dpglm/custodian", "benchmarks/evidence/recording.py")
 
@@ -240,9 +241,12 @@ def run(options: argparse.Namespace) -> None:
             for told, source in (("as stated", OperatingSystemNoise()), ("a sixth of it", LessNoise(1 / 6)))
         }
         print(noise, flush=True)
-        bugs = planted_bugs(tool, MOST_CASES, Path(name))
-    facts = {
-        "seed": SEED, "rows": ROWS, "neighbours": theirs, "random": drawn, "noise": noise, "bugs": bugs,
-        "sampled": {"epsilon": SAMPLED_EPSILON, "delta": DELTA, "samples": SAMPLES},
-    }  # fmt: skip
-    save_stamped("evidence_recorder", facts, started, CUSTODIAN)
+        packages = {"dp-recorder": foreign.commit_of(options.recorder)}
+        facts = {
+            "seed": SEED, "packages": packages, "neighbours": theirs, "random": drawn, "noise": noise,
+            "sampled": {"epsilon": SAMPLED_EPSILON, "delta": DELTA, "samples": SAMPLES},
+        }  # fmt: skip
+        save_stamped("evidence_recorder", facts, started, CUSTODIAN)
+        started, bugs = time.perf_counter(), planted_bugs(tool, MOST_CASES, Path(name))
+    facts = {"seed": SEED, "packages": packages, "most_cases": MOST_CASES, "bugs": bugs}
+    save_stamped("evidence_planted", facts, started, (*CUSTODIAN, "benchmarks/trust"))

@@ -26,11 +26,12 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from dpglm.custodian import by_looks, charge
 from dpglm.custodian.charge import Account
+from dpglm.custodian.ledger import Ledger
 from dpglm.custodian.look_plan import LookNoise
 from dpglm.custodian.survey_counts import TableCounts
 from dpglm.errors import SurveyError
@@ -65,6 +66,26 @@ class Verdict:
 
     check: str
     said: str
+
+
+@dataclass(frozen=True)
+class Book:
+    """Stands in for a ledger: whoever charges it is heard, whatever wrong a planted bug does on the way to it."""
+
+    charge: Callable[[tuple[float, ...]], None]
+    cap_epsilon: float = 1.0
+    cap_delta: float = 1e-6
+
+    def check_affordable(self, _: Any) -> None: ...
+
+    def keep(self, *_: Any) -> None: ...
+
+    def spend_stages(self, release_id: str, stages: Any) -> list[Any]:
+        self.charge(tuple(math.sqrt(squared) for squared, _ in stages))
+        return [SimpleNamespace(number=1)]
+
+    def summary(self, through: int) -> Any:
+        return SimpleNamespace(spent_mu=1.0, spent_epsilon=1.0)
 
 
 @dataclass
@@ -133,6 +154,10 @@ class Recording:
     def _equal(self, label: str, value: Any) -> None:
         self._ask(lambda: self.tool.ensure_equality(**{label: value}))
 
+    def _charge(self, mus: tuple[float, ...]) -> None:
+        self.charged += mus
+        self._equal("charged", mus)
+
     def _ask(self, ask: Callable[[], Any]) -> Any:
         """What the auditor answers. dpglm may make its exception one of its own, so the first is kept."""
         try:
@@ -147,7 +172,7 @@ class Recording:
     @contextlib.contextmanager
     def _instrumented(self) -> Iterator[None]:
         """Mechanisms and charges, as they are now: a planted bug may have taken the place of one."""
-        add, look, spend = by_looks.add_noise, by_looks._noisy_look, Account.spend
+        add, look, begin = by_looks.add_noise, by_looks._noisy_look, Account.__init__
         answers, plan = TableCounts.answers, by_looks.plan_looks
         noisy_counts, noisy_look = self._mechanisms(add, look)
         question: list[Question] = []
@@ -172,10 +197,8 @@ class Recording:
             finally:
                 state["looking"] = False
 
-        def spending(account: Any, mus: Any, privacy: Any, parts: Any) -> None:
-            self.charged += list(mus)
-            self._equal("charged", (tuple(mus), tuple(parts)))
-            spend(account, mus, privacy, parts)
+        def beginning(account: Account, _: Any, design: Design) -> None:
+            begin(account, cast(Ledger, Book(self._charge)), design)
 
         def answering(counts: Any, asked: Question) -> Any:
             question[:] = [asked]
@@ -187,7 +210,7 @@ class Recording:
 
         with contextlib.ExitStack() as stack:
             for target, name, value in (
-                (by_looks, "add_noise", adding), (by_looks, "_noisy_look", looking), (Account, "spend", spending),
+                (by_looks, "add_noise", adding), (by_looks, "_noisy_look", looking), (Account, "__init__", beginning),
                 (TableCounts, "answers", answering), (by_looks, "plan_looks", planning),
                 (charge, "uuid", SimpleNamespace(uuid4=lambda: IDENTITY)),
                 (charge, "datetime", SimpleNamespace(now=lambda _: MOMENT)),
