@@ -182,14 +182,21 @@ def convicted(tool: ModuleType, case: Case, folder: Path) -> Verdict | None:
     for other in others:
         if verdict := recording.replay(other):
             return verdict
-    if math.hypot(*recording.mus) <= math.hypot(*recording.charged):
-        return None
-    recording.auditor.compute_overall_pld()
-    spent = recording.auditor.get_overall_current_guarantee(case.delta)
-    charged = math.hypot(*recording.charged)
-    paid = gaussian(recording.width, charged).get_epsilon_for_delta(case.delta) if charged else 0.0
-    if spent > 1.001 * paid:
-        return Verdict("budget", f"composed {spent:.4g}, charged {paid:.4g}")
+    return overspent(recording, case.delta)
+
+
+def overspent(recording: Recording, delta: float) -> Verdict | None:
+    """Whether the survey, or what follows it, composes to more than was charged for it."""
+    log = [entry for entry in recording.auditor.log if entry.kind != "EQ"]
+    after = next((place for place, entry in enumerate(log) if entry.kind == "look"), len(log))
+    for part, charged in ((log[:after], recording.charged[:1]), (log[after:], recording.charged[1:])):
+        paid = math.hypot(*charged)
+        if math.hypot(*(entry.sensitivity_val for entry in part)) > paid * (1 + 1e-9):
+            recording.auditor.log = part
+            recording.auditor.compute_overall_pld()
+            spent = recording.auditor.get_overall_current_guarantee(delta)
+            covered = gaussian(recording.width, paid).get_epsilon_for_delta(delta) if paid else 0.0
+            return Verdict("budget", f"composed {spent:.4g}, charged {covered:.4g}")
     return None
 
 
