@@ -113,7 +113,7 @@ class Recording:
 
     def replay(self, table: Any) -> Verdict | None:
         """None where nothing but noise is different, and sums moved no further than was declared."""
-        charged, self._found = self.charged, None
+        charged, self._found = [*self.charged], None
         self.auditor.set_replay()
         with contextlib.suppress(AssertionError, RuntimeError):  # kept by ``_ask``
             self._run(table)
