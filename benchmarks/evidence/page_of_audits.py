@@ -44,7 +44,7 @@ def recorder(own: dict[str, Any]) -> list[str]:
         f"**Of {pairs:,} pairs {convicted} are convicted.**",
         "The first twelve lines are neighbours by all of dp-recorder's own strategies, missing, infinite and huge"
         " values"
-        " among them; the others random schemas, formulas, kinds of tables and rows, half of them at the ends of all"
+        " among them; the others random schemas, formulas, kinds of tables and rows, two in five at the ends of all"
         " ranges, mostly with looks at places that a hash chose.",
         "Composed is what dp-accounting makes of the declared sensitivities, of some, where δ is at least 1e-9:"
         " nothing is spent"
@@ -74,9 +74,8 @@ def planted(own: dict[str, Any]) -> list[str]:
         "It does not see:", "", *(f"* {bug['bug']}" for bug in missed), "",
         "These are bugs of what its recording freezes or never compares (how noise is drawn, the order of events, what"
         " is"
-        " kept), of sums that are wrong and yet move no further than stated, or too rare for so few releases; [the"
-        " audit"
-        " of our own](security.md) catches them all.",
+        " kept), of sums that are wrong and yet move no further than stated, of releases of moments, or too rare for so"
+        " few releases; [the audit of our own](security.md) catches them all.",
     ]  # fmt: skip
 
 
