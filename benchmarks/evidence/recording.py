@@ -36,7 +36,7 @@ from dpglm.custodian.look_plan import LookNoise
 from dpglm.custodian.survey_counts import TableCounts
 from dpglm.errors import SurveyError
 from dpglm.formula import Design
-from dpglm.looks.survey import COUNT_BITS, Question
+from dpglm.looks.questions import COUNT_BITS, Question
 from dpglm.releases import Release
 from trust.viewpoints import hashed_viewpoints
 
