@@ -140,7 +140,9 @@ bench-trust: $(STAMP)
 	cd benchmarks && "$(abspath $(BIN))/python" -m trust
 
 # Other people's accountants, auditor, tables, methods and tools: under an hour on two cores. Their packages have
-# environments of their own; twinify is of 2022 and wants what was current then.
+# environments of their own; twinify is of 2022 and wants what was current then. Tools that are no packages (dp-recorder,
+# dp_auditorium, DP-Sniper, dp-statsmodels) run from clones: the first lines of recorder.py, attacked.py and statsmodels.py
+# in benchmarks/evidence say how.
 bench-evidence: export OPENBLAS_NUM_THREADS = 1
 bench-evidence: export PYTHONPATH = benchmarks
 bench-evidence: $(STAMP)
