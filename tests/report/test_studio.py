@@ -389,7 +389,7 @@ def test_strangers_are_refused(start: Any) -> None:
         "from another site": running.ask("POST", path, form, Origin=own, Sec_Fetch_Site="cross-site", **typed)[0],
         "loaded by another site": running.ask("GET", path, Sec_Fetch_Site="cross-site", Sec_Fetch_Dest="iframe")[0],
         "no token": running.ask("POST", path, form.split("&", 1)[1], Origin=own, **typed)[0],
-        "a wrong token": running.ask("POST", path, form.replace(token, "x" + token[1:]), Origin=own, **typed)[0],
+        "a wrong token": running.ask("POST", path, form.replace(token, token[1:] + "x"), Origin=own, **typed)[0],
         "json": running.ask("POST", path, form, Origin=own, Content_Type="application/json")[0],
         "plain text": running.ask("POST", path, form, Origin=own, Content_Type="text/plain")[0],
         "another method": running.ask("PUT", path, form, Origin=own, **typed)[0],

@@ -23,7 +23,8 @@ _CLEARLY = 4.0  # standard deviations by which a heap must be seen: 30 compariso
 _DENSER, _MUCH_DENSER = 3.0, 6.0
 _LEAST_SHARE = 0.05  # of rows, that are a heap
 _TOGETHER, _REACH = 0.1, 1.5  # scales: between thresholds that count as one; behind a centre, where a stretch may begin
-_WHOLE_RANGE = 3.0  # of a column with whole bounds, from where on its values may be whole, too
+_NEAR = 0.6  # scales from a bound within which a heap must lie: another hump is none
+_WHOLE_RANGE = 1.5  # of a column with whole bounds, from where on its values may be whole, too
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,10 @@ def heaps(record: SurveyRecord) -> list[Heap]:
             told = [_told(*answer, subject, record, sign) for answer in answers]
             behind = sign * place.centre - _REACH * place.scale
             ahead = [each for each in told if each is not None and behind < each.threshold <= sign * bound]
-            share = _heap(_pooled(ahead, _TOGETHER * place.scale, whole), sign * place.centre, sign * bound, whole)
+            least = max(sign * place.centre, sign * bound - _NEAR * place.scale)
+            share = _heap(
+                _pooled(ahead, _TOGETHER * place.scale, whole), sign * place.centre, least, sign * bound, whole
+            )
             if share > 0:
                 found.append(Heap(subject.name, side, bound, min(share, 1.0)))
     return found
@@ -110,14 +114,17 @@ def _pooled(told: list[_Beyond], together: float, whole: bool) -> list[_Beyond]:
     return found
 
 
-def _heap(told: list[_Beyond], centre: float, bound: float, whole: bool) -> float:
-    """The largest share of rows at a bound that is clearly more than the stretch before leads up to; else 0."""
+def _heap(told: list[_Beyond], centre: float, least: float, bound: float, whole: bool) -> float:
+    """The largest share of rows at a bound that is clearly more than the stretch before leads up to; else 0.
+
+    It lies beyond ``least``.
+    """
     found = 0.0
     for inner, outer in combinations(told, 2):
         before, after = outer.threshold - inner.mean, bound - outer.threshold
         if whole:
             before, after = min(before, outer.whole - inner.whole), max(after, bound - outer.whole + 1)
-        if before <= 0 or outer.threshold < centre:
+        if before <= 0 or outer.threshold < least:
             continue
         denser = _DENSER if inner.threshold >= centre else _MUCH_DENSER
         led_to = denser * after / before  # rows of the stretch before, that would be no heap
