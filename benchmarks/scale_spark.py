@@ -22,6 +22,8 @@ from typing import Any
 from scale_tables import FILES, made, timed
 
 FEW_FILES = 2  # of the same folder: what a smaller table is made of
+KILLED_IN = 4  # the pass in which an executor is killed: survey and two looks before it are done
+HANGS = 60  # seconds, of a task that is overtaken
 
 
 @contextlib.contextmanager
@@ -112,13 +114,17 @@ def executors() -> list[int]:
 
 
 def kill_half_way(session: Any, seen: dict[str, Any]) -> None:
-    """Wait until some tasks of a stage are done, and end one executor's process."""
+    """Wait until some tasks of a pass in the middle are done, and end one executor's process."""
     tracker = session.sparkContext.statusTracker()
+    passes: set[int] = set()
     while not seen.get("over"):
         time.sleep(0.05)
         for stage in tracker.getActiveStageIds():
             facts = tracker.getStageInfo(stage)
-            if facts is not None and facts.numTasks > 1 and facts.numCompletedTasks * 4 >= facts.numTasks:
+            if facts is None or facts.numTasks == 1:
+                continue
+            passes.add(stage)
+            if len(passes) == KILLED_IN and facts.numCompletedTasks * 4 >= facts.numTasks:
                 victim = executors()[0]
                 os.kill(victim, signal.SIGKILL)
                 seen |= {"tasks": facts.numTasks, "done_before": facts.numCompletedTasks, "stage": stage}
@@ -145,7 +151,7 @@ def with_a_killed_executor(session: Any, frame: Any, rows: int) -> dict[str, Any
 
 
 def with_a_slow_task(table: Path, rows: int, folder: Path) -> dict[str, Any]:
-    """The first attempt of the first partition hangs: a speculative one overtakes it."""
+    """The first attempt at the first partition hangs, once: a speculative one overtakes it."""
     attempts = folder / "attempts"
     attempts.mkdir()
     folder_of_attempts = str(attempts)
@@ -154,11 +160,13 @@ def with_a_slow_task(table: Path, rows: int, folder: Path) -> dict[str, Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        Path(folder_of_attempts, f"{context.partitionId()}-{context.attemptNumber()}").touch()
+        mark = Path(folder_of_attempts, f"{context.partitionId()}-{context.attemptNumber()}")
+        hangs = context.partitionId() == context.attemptNumber() == 0 and not mark.exists()
+        mark.touch()
         for number, batch in enumerate(batches):
             yield batch
-            if context.partitionId() == context.attemptNumber() == number == 0:
-                time.sleep(300)
+            if hangs and number == 0:
+                time.sleep(HANGS)
 
     speculation = {
         "spark.speculation": "true",

@@ -26,10 +26,9 @@ def schema_of(rows: int) -> dict[str, Any]:
 
 
 def columns_of(rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Uniform predictors and a logistic outcome; the last predictor stands at its upper bound in every row."""
+    """Uniform predictors and a logistic outcome."""
     rng = np.random.default_rng([SEED, seed])
     x = 2 * rng.random((PREDICTORS, rows)) - 1
-    x[-1] = 1.0
     y = rng.random(rows) < 1 / (1 + np.exp(-x[0] - x[1]))
     return {**dict(zip(names(), x, strict=True)), "y": y.astype(np.int64)}
 
@@ -43,16 +42,29 @@ def write_folder(folder: Path, rows: int) -> None:
         pq.write_table(pa.table(columns_of(rows // FILES, number)), folder / f"part-{number:02}.parquet")
 
 
-def made(table: Any, rows: int, noise: Any = None) -> list[tuple[int, ...]]:
-    """The noisy integers of every block."""
+def released(table: Any, rows: int, noise: Any = None) -> Any:
+    """A release by looks: the table is read once for the survey, once for the profile, once for every look."""
     import dpglm
     from dpglm.custodian.build import Request, build_release
 
     schema = dpglm.Schema.from_dict(schema_of(rows))
-    formula = "y ~ " + " + ".join(names())
-    request = Request(formula, schema, "logistic", 1.0, 1e-6, method="moments")
-    release = build_release(table, request, noise or SeededNoise(SEED))
-    return [block.integers for block in release.blocks]
+    request = Request("y ~ " + " + ".join(names()), schema, "logistic", 1.0, 1e-6)
+    return build_release(table, request, noise or SeededNoise(SEED))
+
+
+def integers_of(release: Any) -> list[tuple[int, ...]]:
+    """Every noisy integer: the survey's answers, the looks, and the profile."""
+    answers = [integers for _, integers in release.survey_record.asked]
+    looks = [block.integers for stage in release.stages for block in stage.blocks]
+    return [*answers, *looks, *release.profile.counts]
+
+
+def passes_of(release: Any) -> int:
+    return len(release.stages) + 2
+
+
+def made(table: Any, rows: int, noise: Any = None) -> list[tuple[int, ...]]:
+    return integers_of(released(table, rows, noise))
 
 
 def timed(function: Any, *arguments: Any) -> tuple[float, Any]:

@@ -146,9 +146,10 @@ def _surveyed(
         asking = surveying(design)
         question = next(asking)
         paid = units_of(design)
+        left = paid
         while True:
-            paid -= question.units
-            if paid < -1e-6:
+            left -= question.units
+            if left < -1e-9 * paid:  # which the noise has room for
                 raise ArithmeticError("a survey asks more than was paid for")  # no answers lead here
             exact = counts.answers(question)
             scale = plan.survey_stddev * 2.0**COUNT_BITS / question.sharper

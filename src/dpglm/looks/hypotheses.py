@@ -133,6 +133,7 @@ class NormalColumn:
         self.prior = self.prior + np.log(np.where(self.heaps > 0, _HEAPED, 1 - _HEAPED))
         self.log, self.stddev, self.refined = self.prior, 0.0, False
         self.answers: list[tuple[float, float | None, float, float]] = []
+        self._doubt: float | None = None  # since the last answer
 
     def next_threshold(self) -> float:
         """Where the answer is least certain, among thresholds at quantiles of the centre."""
@@ -159,7 +160,7 @@ class NormalColumn:
         self._learn(centre, distance, share, stddev)
 
     def _learn(self, point: float, distance: float | None, share: float, stddev: float) -> None:
-        self.stddev = stddev
+        self.stddev, self._doubt = stddev, None
         self.answers.append((point, distance, share, stddev))
         self.log = self.log + self._told(*self.answers[-1])
         self._keep(self.log >= self.log.max() - _DROPPED)
@@ -213,7 +214,15 @@ class NormalColumn:
 
     @property
     def doubt(self) -> float:
-        """The spread of the logarithm of the scale, with what is in doubt of the centre as a part of the scale."""
+        """The spread of the logarithm of the scale, with what is in doubt of the centre as a part of the scale.
+
+        Kept until the next answer: a search over many columns asks for it again and again.
+        """
+        if self._doubt is None:
+            self._doubt = self._spread()
+        return self._doubt
+
+    def _spread(self) -> float:
         weight, logs = self._weight(), np.log(self._sizes)
         centre, scale = self.found()
         variance = float(weight @ (self.centres - centre) ** 2) / scale**2

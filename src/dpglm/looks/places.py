@@ -103,12 +103,17 @@ def most_units(number: int, subject: Subject, protection: Protection) -> float:
 
 
 def most_answers(number: int, subject: Subject, protection: Protection, reserve: float) -> list[tuple[float, int]]:
-    """Units and coordinates of every question that may be asked of a subject, all of the reserve among them."""
+    """Units and coordinates of every question that may be asked of a subject, all of the reserve among them.
+
+    Of those that cost so much or more at least as many as may be asked: an outcome that is a count is asked about every
+    doubling of its bound, however many there are.
+    """
     if not subject.is_numeric:
         question = _levels_question(number, subject, protection)
         return [(question.units, len(question.ranges)), (reserve, len(question.ranges))]
     units = _units_of_a_number(number)
-    found = [(units, 1)] * math.ceil(most_units(number, subject, protection) / units)
+    asked = max(math.ceil(most_units(number, subject, protection) / units), len(_count_rungs(subject)))
+    found = [(units, 1)] * asked
     found += [(units, 1)] * int(reserve / units)
     return found + [(max(reserve / _TAIL_QUESTIONS, 1.0), 1)] * _TAIL_QUESTIONS
 
