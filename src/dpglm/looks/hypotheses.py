@@ -21,7 +21,7 @@ _STEEP, _OCTAVE_MISFIT = (
     1.2,
     0.25,
 )  # of the share of rows within an octave: how fast it rises, and how far it may be off
-_SURELY = 0.95
+_SURELY, _HALF = 0.95, 0.5
 _DROWNED = 0.1  # noise of a share of rows
 _HEAP, _HEAPED, _NARROWER = 0.4, 0.1, 8.0  # share of rows in a heap, chance of one, and how much narrower it is
 _FEW, _BETWEEN = 200, np.array([-0.375, -0.125, 0.125, 0.375])  # hypotheses; where finer ones are, in steps
@@ -34,11 +34,14 @@ _IF_NORMAL, _IF_ONE_VALUE = (0.1, 0.4), (0.25, 0.25)
 
 
 class Magnitude:
-    """Hypotheses of the octave in which the median distance of values from zero lies, with their log likelihood."""
+    """The octave in which the median distance of values from zero lies: by halving, or where noise is large by weighing
+    every octave.
+    """
 
     def __init__(self, octaves: range) -> None:
         self.octaves = np.array(octaves, dtype=np.float64)
         self.log = np.zeros(len(self.octaves))
+        self.ends, self.drowned = (octaves.start, octaves.stop), False
 
     def _quantile(self, rank: float) -> float:
         weight = np.exp(self.log - self.log.max())
@@ -47,21 +50,23 @@ class Magnitude:
 
     @property
     def middle(self) -> int:
-        """The octave that the next question is about: half way, by probability."""
-        return round(self._quantile(0.5))
+        """The octave that the next question is about: half way."""
+        return round(self._quantile(0.5)) if self.drowned else sum(self.ends) // 2
 
     @property
     def largest(self) -> float:
         """An octave that values hardly lie beyond."""
-        return self._quantile(_SURELY)
+        return self._quantile(_SURELY) if self.drowned else float(self.ends[1])
 
     @property
     def doubt(self) -> float:
         """How many octaves lower they may lie."""
-        return self._quantile(_SURELY) - self._quantile(1 - _SURELY)
+        return self._quantile(_SURELY) - self._quantile(1 - _SURELY) if self.drowned else 0.0
 
     def learn(self, octave: int, share: float, stddev: float) -> None:
-        """Weigh every hypothesis by the share of rows within an octave's end."""
+        """From the share of rows within an octave's end."""
+        self.drowned = stddev > _DROWNED
+        self.ends = (octave, self.ends[1]) if share < _HALF else (self.ends[0], octave)
         apart = octave - self.octaves
         misfit = _OCTAVE_MISFIT * np.exp(-np.abs(apart) / 2)
         self.log = self.log - (share - _normal_share(_STEEP * apart)) ** 2 / (2 * (stddev**2 + misfit**2))
