@@ -74,7 +74,8 @@ def spark(facts: dict[str, Any]) -> list[str]:
             A `local-cluster` of two executors, each a process with one core, reads a folder of {facts["files"]}
             Parquet files (pyspark {versions["pyspark"]}, Java {versions["java"]}). In the fourth of seven passes one
             executor is killed. The last column says whether every noisy integer of survey, profile and looks
-            ({facts["compared_integers"]} of them) equals that of one machine without Spark. One other cell in the table changes them: {said(facts["one_changed_cell_is_seen"])}.
+            ({facts["compared_integers"]} of them) equals that of one machine without Spark. One
+            other cell in the table changes them: {said(facts["one_changed_cell_is_seen"])}.
         """),
         *table(["release", "rows", "seconds", "what happened", "same integers"], rows),
         paragraph("""
@@ -90,7 +91,8 @@ def speculation(facts: dict[str, Any]) -> list[str]:
             *Speculative tasks.* Spark starts a second attempt at a slow task on another host only, so this was measured
             with two workers that have addresses of their own. The first attempt at one of {facts["partitions"]} tasks
             over {facts["rows"]:,} rows hung after its first batch in the first pass, where there were
-            {facts["attempts"]} attempts, of which Spark took {facts["partitions"]}. Same integers: {said(facts["same_integers"])}.
+            {facts["attempts"]} attempts, of which Spark took {facts["partitions"]}. Same integers:
+            {said(facts["same_integers"])}.
         """)
     ]
 
