@@ -1,9 +1,10 @@
 """Tables that memory does not hold: Spark, folders, and rows that are generated while they are read.
 
-    python benchmarks/scale_rows.py [--rows 10000000] [--generated 30000000] [--folder FOLDER] [--only spark ...]
+    python benchmarks/scale_rows.py [--rows 4000000] [--generated 30000000] [--folder FOLDER] [--only spark ...]
 
-Releases are by looks, which read every row seven times. Noise comes from a seed, so that two releases of the same sums hold the same integers; none of them is private. What is
-measured runs in processes of its own, so that peak memory is its own.
+Releases are by looks, which read every row seven times. Noise comes from a seed, so that two releases of the same sums
+hold the same integers; none of them is private. What is measured runs in processes of its own, so that peak memory is
+its own.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def generated_part(many: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--generated", type=int, default=30_000_000)
     parser.add_argument("--folder", type=Path, help="where the table is written for a while; default: a temporary one")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)

@@ -4,6 +4,7 @@ For both methods: a release of moments is one charge; one by looks is one for it
 and its looks.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ import dpglm
 from dpglm.custodian import bounded_rows, by_looks, by_moments, passes, survey_counts
 from dpglm.custodian.build import METHODS, Request, build_release
 from dpglm.custodian.noise import FixedNoise, OperatingSystemNoise
+from dpglm.looks.questions import Question
+from dpglm.looks.survey import units_of
 from dpglm.release_file import read_release
 
 SCHEMA = dpglm.Schema.from_dict(
@@ -101,6 +104,23 @@ def test_an_error_while_noise_is_drawn_stays_charged_and_says_so(table, ledger, 
     assert not entry.has_release
     assert ledger.summary().spent_mu > 0
     ledger.verify()
+
+
+@pytest.mark.parametrize("more", [1.0, 1e-7])
+def test_a_survey_that_asks_more_than_was_paid_for_stops_before_that_answer(more, table, ledger, monkeypatch):
+    """No answers lead there; a survey with a mistake might."""
+
+    def greedy(design):
+        yield Question(1, ((0, 9),), 1, math.sqrt(units_of(design)))
+        yield Question(1, ((0, 9),), 1, math.sqrt(units_of(design) * more))
+
+    noise = Watching(ledger.path)
+    monkeypatch.setattr(by_looks, "surveying", greedy)
+    with pytest.raises(dpglm.FileError, match=r"stopped by an error .* \(ArithmeticError\)"):
+        made(table, ledger, noise, "looks")
+    assert noise.seen == [1]
+    (entry,) = ledger.entries()
+    assert not entry.has_release
 
 
 def test_a_failed_write_costs_nothing(table, ledger, tmp_path, method):

@@ -94,6 +94,79 @@ def test_no_answers_lead_beyond_the_units_that_are_paid_for(family: str, seed: i
         assert all(map(math.isfinite, place.shares))
 
 
+def is_certified(questions: list[Question], design: Design) -> bool:
+    """Whether of every cost and size at least as many questions are listed as are asked, so that the listed noise on
+    the grid is as fine.
+    """
+    listed = most_answers(design)
+    for size in {len(question.ranges) for question in questions}:
+        units = sorted((q.units for q in questions if len(q.ranges) >= size), reverse=True)
+        most = sorted((each for each, coordinates in listed if coordinates >= size), reverse=True)
+        if len(units) > len(most) or any(a > b * (1 + 1e-12) for a, b in zip(units, most, strict=False)):
+            return False
+    return True
+
+
+RESERVE: dict[str, Any] = {
+    "sick": COLUMNS["sick"],
+    "wild": {"type": "numeric"},
+    "wilder": {"type": "numeric"},
+    "flat": {"type": "numeric", "lower": -1, "upper": 10},
+    "rare": {"type": "categorical", "levels": ["p", "q", "r"]},
+}
+
+
+def for_the_whole_reserve(design: Design, seed: int) -> Callable[[Question], tuple[int, ...]]:
+    """Answers of a column of one value, of a level that nobody has, and of two columns that cannot be found."""
+    rng, about = np.random.default_rng(seed), subjects(design)
+
+    def answer(question: Question) -> tuple[int, ...]:
+        shares, (first, last) = np.zeros(len(question.ranges)), question.ranges[0]
+        if question.subject is None:
+            shares += 1
+        elif about[question.subject].name == "flat":
+            shares += first <= 3000 <= last if first <= last else not last < 3000 < first
+        elif about[question.subject].is_numeric and first <= last:
+            shares += rng.normal(0.5, 0.5)
+        return tuple(int(share * ROWS * 2**COUNT_BITS) for share in shares)
+
+    return answer
+
+
+@pytest.mark.parametrize(("noise", "seed", "again"), [(0.3, 1, {"flat", "rare"}), (0.4, 0, {"flat"})])
+def test_searches_spikes_and_rare_levels_share_one_reserve(
+    noise: float, seed: int, again: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three take of it; or two take all of it, and if one forgot what the other took, it would be too little."""
+    design = design_of("logistic", columns=RESERVE, formula="sick ~ wild + wilder + flat + rare")
+    questions, _ = asked(design, for_the_whole_reserve(design, seed), noise * ROWS)
+    assert is_certified(questions, design)
+    assert units_of(design) - 35 < sum(question.units for question in questions) <= units_of(design)
+    named = [(subjects(design)[q.subject].name, q.units) for q in questions if q.subject is not None]
+    assert sum(name.startswith("wild") for name, _ in named) > 2 * 27
+    assert {name for name, units in named if units > 1} - {"sick"} == again | {"rare"}
+    assert sum(name == "rare" for name, _ in named) == 1 + ("rare" in again)
+    searched_on = places._searched_on
+
+    def forgetting(*given: Any) -> Any:
+        yield from searched_on(*given)
+        return 0.0
+
+    monkeypatch.setattr(places, "_searched_on", forgetting)
+    questions, _ = asked(design, for_the_whole_reserve(design, seed), noise * ROWS)
+    if again == {"flat"}:
+        assert sum(question.units for question in questions) > units_of(design)
+
+
+def test_a_count_of_any_bound_is_asked_no_more_than_is_certified() -> None:
+    """One question a doubling, hundreds of them; by their cost alone too few were listed."""
+    columns = {"visits": {"type": "count", "upper": 1e150}, "x": COLUMNS["x"]}
+    design = design_of("poisson", columns=columns, formula="visits ~ x")
+    questions, _ = asked(design, anything(1), 30.0)
+    assert sum(question.units for question in questions) <= units_of(design)
+    assert is_certified(questions, design)
+
+
 @pytest.mark.parametrize("family", FORMULAS)
 def test_a_question_costs_what_one_row_can_change(family: str) -> None:
     """Ranges of one question are apart, so that a replaced row changes the counts of two of them, or of all columns."""
