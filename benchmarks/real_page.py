@@ -95,12 +95,12 @@ def _surveyed(cells: list[dict[str, Any]]) -> str:
     number = Counter(cell["commit"] for cell in cells)
     if len(number) == 1:
         return "All cells are of one commit."
-    later = min(number, key=lambda commit: number[commit])
-    places = {(cell["rows"], cell["epsilon"]) for cell in cells if cell["commit"] == later}
+    first = number.most_common(1)[0][0]
+    places = {(cell["rows"], cell["epsilon"]) for cell in cells if cell["commit"] != first}
     told = ", ".join(f"N = {rows:,} and ε = {epsilon:g}" for rows, epsilon in sorted(places))
     return (
         "The survey's search was changed after the first run, which matters where noise is large: the cells of"
-        f" {told} are of the later commit."
+        f" {told} are of later commits."
     )
 
 

@@ -59,6 +59,11 @@ class Expression:
     _tree: ast.expr = field(compare=False, repr=False)
     _names: Mapping[str, str] = field(compare=False, repr=False)
 
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it stands."""
+        return isinstance(self._tree, ast.Name)
+
     def evaluate(self, values: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
         """Values of the expression, row by row: a row's result does not depend on the rows beside it.
 
@@ -66,7 +71,7 @@ class Expression:
         bit of a log or exp puts outside the bounds becomes the nearer one (inside another log, where it is NaN, the
         lower one).
         """
-        if isinstance(self._tree, ast.Name):
+        if self.is_column:
             return np.ascontiguousarray(_evaluate(self._tree, self._names, values), dtype=np.float64)
         with np.errstate(all="ignore"):
             result = np.minimum(_evaluate(self._tree, self._names, values), self.upper)

@@ -106,3 +106,13 @@ def test_every_answer_of_one_threshold_is_read_as_the_rows_beyond_it(released: C
             whole = np.arange(-2, 4) * sign
             assert told.whole == min(whole[whole > told.threshold if sign > 0 else whole >= told.threshold], default=4)
     assert kinds == 12  # six of them are of one threshold
+
+
+def test_a_power_is_not_accused(released: Callable[..., dpglm.Release]) -> None:
+    """The cube of a number is dense beside zero, and its lower bound is near."""
+    columns = declared(even=(-4, 65))
+    release = released(
+        rows=ROWS, formula="sick ~ a + I(even**3)", columns=columns, seed=3, noise=3,
+        change=lambda table: table.assign(even=np.random.default_rng(3).uniform(0, 40, len(table))),
+    )  # fmt: skip
+    assert heaps(release.survey_record) == []  # type: ignore[arg-type]

@@ -53,12 +53,13 @@ class _Beyond(NamedTuple):
 def heaps(record: SurveyRecord) -> list[Heap]:
     """The bounds of a release's numbers at which values pile up.
 
-    Not at a bound of 0, nor of 1 where the other is 0: nothing is less than nothing, or more than all or yes.
+    Not of transformed columns: a power is dense beside zero by itself. Not at a bound of 0, nor of 1 where the other is
+    0: nothing is less than nothing, or more than all or yes.
     """
     found = []
     for number, (subject, place) in enumerate(zip(record.survey.subjects, record.survey.places, strict=True)):
         source = subject.source
-        if not isinstance(source, Expression) or not place.seen:
+        if not isinstance(source, Expression) or not source.is_column or not place.seen:
             continue
         answers = [(question, integers) for question, integers in record.asked if question.subject == number]
         may_be_whole = source.upper.is_integer() and source.lower.is_integer()
