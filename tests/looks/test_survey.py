@@ -16,12 +16,13 @@ from scipy.special import ndtr
 import dpglm
 from dpglm.custodian.build import Request, build_release
 from dpglm.custodian.noise import FixedNoise
-from dpglm.errors import InputError
+from dpglm.errors import InputError, SurveyError
 from dpglm.formula import Design, build_design
 from dpglm.looks import places
 from dpglm.looks.hypotheses import NormalColumn
 from dpglm.looks.questions import COUNT_BITS, Question, answer_of, thresholds
 from dpglm.looks.survey import Survey, most_answers, replayed, subjects, survey_rows, surveying, units_of
+from dpglm.release_file import read_release, release_text
 from seeded_noise import SeededNoise
 
 ROWS = 20_000
@@ -226,6 +227,26 @@ def test_a_stated_survey_is_what_its_answers_say(family: str) -> None:
     (question, integers), *rest = record.asked
     moved = replace(record, asked=((question, tuple(n + 2**40 for n in integers)), *rest))
     assert replayed(moved) != record.survey
+
+
+@pytest.mark.parametrize(
+    ("bounds", "epsilon"), [((-1e150, 1e150), 1.0), ((0.0, 1e-151), 0.1), ((5.0, 5.0 + 2e-11), 0.1)]
+)
+def test_a_survey_of_bounds_at_the_limits_is_read_and_replayed_from_its_file(
+    bounds: tuple[float, float], epsilon: float
+) -> None:
+    """Scales may be a thousandth of a column's width, or beyond it; a file holds scales between 1e-150 and 1e150."""
+    lower, upper = bounds
+    rows = table(2_000)
+    rows["cost"] = lower + (upper / 2 - lower / 2) * rows["x"].clip(0, 2)
+    columns = COLUMNS | {"cost": {"type": "numeric", "lower": lower, "upper": upper}}
+    try:
+        made = surveyed(design_of("linear", 2_000, columns, "cost ~ z"), rows, epsilon)
+    except SurveyError as stopped:
+        made = stopped.release
+    record = read_release(release_text(made)).survey_record
+    assert record == made.survey_record
+    assert replayed(record) == record.survey
 
 
 @pytest.mark.parametrize("change", [lambda asked: asked[:-1], lambda asked: asked[1:], lambda asked: asked[::-1]])
