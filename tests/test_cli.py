@@ -202,6 +202,16 @@ def test_init_writes_a_template_from_the_header_alone(folder, capsys):
     assert run("check", "patients.csv", "--schema", "template.toml") == 1  # not before a person has filled it in
 
 
+def test_init_does_not_take_a_header_with_semicolons_for_one_column(tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_text("age;smoker;sick\n")
+    for command in ("init", "studio"):
+        assert run(command, table) == 1
+        told = capsys.readouterr().err
+        assert "they may separate several; save it with commas" in told
+        assert "smoker" not in told
+
+
 def test_init_writes_the_wanted_columns_alone_in_the_tables_order(tmp_path, capsys):
     table = tmp_path / "t.csv"
     table.write_text('age,bmi,"weight, kg",smoker,diabetes\n1,2,3,a,b\n')
@@ -437,6 +447,21 @@ def test_a_fit_prints_the_table_to_paste_and_nothing_else(surveyed, tmp_path, ca
     assert shown["estimate"] == pytest.approx(row["mean"] * shown["per"], rel=1e-12)
     assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "word") == 1
     assert run("fit", "r.json", "--output", "f.npz", "--force", "--format", "csv", "--json") == 1
+
+
+def test_a_fit_answers_whether_terms_are_needed(surveyed, capsys):
+    assert run(*surveyed, "--formula", "sick ~ age", "--no-ledger", "--output", "r.json", "--quiet") == 0
+    capsys.readouterr()
+    fit = ("fit", "r.json", "--output", "f.npz", "--force")
+    assert run(*fit, "--test", "age", "--test", "age, Intercept") == 0
+    out = capsys.readouterr().out
+    assert "test: age: all zero? chi-square" in out
+    assert "test: age, Intercept: all zero?" in out
+    assert run(*fit, "--test", "age", "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)["tests"]
+    assert told["p_value"] == pytest.approx(dpglm.load_fit("f.npz").test("age").p_value)
+    assert run(*fit, "--test", "weight") == 1
+    assert "must be among age, Intercept" in capsys.readouterr().err
 
 
 def test_without_a_ledger_the_survey_that_says_stop_is_one_line_too(surveyed, capsys):

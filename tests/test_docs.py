@@ -2,7 +2,7 @@
 
 Blocks of a page run in order, in one new folder. ``python`` blocks share their names; a ``toml`` block that begins with
 ``# NAME.toml`` is saved under that name; ``sh`` blocks hold commands of dpglm, which run as they are written, or make
-targets, which must exist. ``text`` is shown only.
+targets, which must exist. ``text`` is shown only. Pages that are notebooks, too, run as such: cell by cell.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import html.parser
 import importlib.util
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+import types
 import warnings
 import zipfile
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
 
 import dpglm
@@ -35,11 +39,37 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 RUN = {"python", "sh", "toml"}
 KNOWN = RUN | {"text"}
 
+
+def site_script(name: str) -> types.ModuleType:
+    """A script of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "site" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NOTEBOOKS = site_script("notebooks")
+
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.FitWarning")  # noise is random, and may deserve a warning
 
 
 def blocks(path: Path) -> list[tuple[str, str]]:
     return FENCE.findall(path.read_text(encoding="utf-8"))
+
+
+def cells(page: str) -> list[tuple[str, str]]:
+    """The cells of a notebook that run, in the languages of blocks."""
+    found = []
+    for cell in json.loads(NOTEBOOKS.notebook_text(page))["cells"]:
+        first, _, rest = (source := "".join(cell["source"])).partition("\n")
+        if cell["cell_type"] == "code" and first == "%%sh":
+            found.append(("sh", rest))
+        elif cell["cell_type"] == "code" and first.startswith("%%writefile "):
+            assert rest.startswith(f"# {first.split()[1]}\n"), "a file of another name than its block says"
+            found.append(("toml", rest))
+        elif cell["cell_type"] == "code":
+            found.append(("python", source))
+    return found
 
 
 def commands(block: str) -> list[list[str]]:
@@ -62,8 +92,10 @@ def _in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     families = dict(FAMILIES)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a notebook makes a folder of its own
     with mpl.rc_context({"backend": "Agg"}):
         yield
+        plt.close("all")
     FAMILIES.clear()  # a page adds one
     FAMILIES.update(families)
 
@@ -106,11 +138,39 @@ def test_every_block_of_a_page_runs(page):
     """README's commands run in a shell, by the installed program; those of the other pages in this process."""
     names = {"__name__": page.stem}
     readme = page.name == "README.md"
-    for number, (language, code) in enumerate(blocks(page), 1):
+    run = cells(page.stem) if page.parent == DOCS and page.stem in NOTEBOOKS.PAGES else blocks(page)
+    for number, (language, code) in enumerate(run, 1):
         run_block(language, code, names, f"{page.name}, block {number}", real_shell=readme)
     if readme:
         assert Path("diabetes.html").read_text().lower().startswith("<!doctype html>")
         assert "differential privacy" in dpglm.load_release("diabetes.release.json").statement
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS.PAGES)
+def test_a_notebook_holds_its_page(name):
+    """All that runs, in order, behind a cell that makes a folder; all that is said; and links that lead."""
+    page = DOCS / f"{name}.md"
+    first, *found = cells(name)
+    assert "os.chdir" in first[1]
+    named = [(language, code.strip()) for language, code in blocks(page) if language in RUN]
+    assert [(language, code.strip()) for language, code in found] == named
+    notebook = json.loads(NOTEBOOKS.notebook_text(name))
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    told = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    words = FENCE.sub("", re.sub(r"\]\([^)]*\)", "]", page.read_text())).split()
+    assert set(words) <= set(re.sub(r"\]\([^)]*\)", "]", told).split())
+    for target in LINK.findall(FENCE.sub("", told)):
+        if "://" not in target:
+            assert target.startswith("../")
+            assert (DOCS / target[3:].replace(".html", ".md")).exists(), target
+
+
+def test_a_notebook_shows_what_does_not_run(tmp_path, monkeypatch):
+    (tmp_path / "a.md").write_text("# A\n\n[b](b.md#c)\n\n```text\n[b](b.md)\n```\n\n```sh\nmake docs\n```\n")
+    monkeypatch.setattr(NOTEBOOKS, "DOCS", tmp_path)
+    assert [language for language, _ in cells("a")] == ["python"]
+    text = "".join(json.loads(NOTEBOOKS.notebook_text("a"))["cells"][-1]["source"])
+    assert text == "[b](../b.html#c)\n\n```text\n[b](b.md)\n```\n\n```sh\nmake docs\n```"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -204,6 +264,13 @@ def test_what_is_said_to_writers_is_not_said_to_readers(site):
     assert [page.name for page in site.rglob("*.html") if "Do not edit" in page.read_text()] == []
 
 
+def test_the_site_has_the_notebooks_and_says_so(site):
+    for name in NOTEBOOKS.PAGES:
+        assert (site / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8") == NOTEBOOKS.notebook_text(name)
+        assert re.search(rf'href="notebooks/{name}\.ipynb"[^>]* download|download[^>]*"notebooks/{name}\.ipynb"',
+                         (site / f"{name}.html").read_text()), name  # fmt: skip
+
+
 def test_the_reference_names_everything_public(site):
     text = (site / "api.html").read_text()
     for name in dpglm.__all__:
@@ -217,9 +284,7 @@ def test_the_reference_names_everything_public(site):
 
 
 def test_docstrings_become_markdown():
-    spec = importlib.util.spec_from_file_location("reference", DOCS / "site" / "reference.py")
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
+    reference = site_script("reference")
     text = reference.text_of("Do ``it``.\n\nParameters\n----------\na, b\n    Two\n    numbers.\n\nEdge cases: none.")
     assert text == "Do `it`.\n\n**Parameters**\n\n* `a`, `b`: Two numbers.\n\nEdge cases: none."
     assert reference.text_of("Sum.\n\n>>> 1 + 1\n2") == "Sum.\n\n\n```pycon\n>>> 1 + 1\n2\n```"

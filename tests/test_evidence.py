@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dpglm.custodian.look_plan import plan_looks
+from dpglm.custodian.noise import FixedNoise
 from dpglm.formula import build_design
 from dpglm.protection import ADDED_OR_REMOVED, REPLACED
 from dpglm.schema import Schema
 from evidence.accounting import searched_mu
+from evidence.attacked import drawn
 from evidence.feasibility import overlap
 from evidence.peers import adassp, noisy_gradient
+from evidence.recorder import FORMULAS, their_release
+from evidence.recording import Recording, moved
 from evidence.stamp import changed, mark_of_text, marks_of
 from real_tables import number, two
 
@@ -63,3 +71,48 @@ def test_methods_that_are_compared_give_the_estimate_of_the_rows_when_noise_is_s
     assert found.estimate == pytest.approx([0.2, 0.5, -0.4], abs=0.11)
     noisy = noisy_gradient("logistic", rows, binary, 0.5, rng)
     assert (noisy.upper - noisy.lower > 1.5 * (found.upper - found.lower)).all()
+
+
+class Auditor:
+    """Stands in for dp-recorder's: keeps what mechanisms were given, and lets them be."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def __enter__(self) -> None:
+        Auditor.active = self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def audit_spec(kind: str, given: str, mu: str, metric: Any, accountant: Any) -> Any:
+    def keep(mechanism: Any) -> Any:
+        def kept(given: Any, mu: float, *more: Any) -> Any:
+            Auditor.active.log.append(SimpleNamespace(kind=kind, sensitivity_val=mu, given=given))
+            return mechanism(given, mu, *more)
+
+        return kept
+
+    return keep
+
+
+@pytest.mark.parametrize("neighbours", [REPLACED, ADDED_OR_REMOVED])
+def test_what_is_recorded_of_a_release_is_all_that_it_spends(neighbours):
+    tool = SimpleNamespace(Auditor=Auditor, audit_spec=audit_spec, ensure_equality=lambda **_: None)
+    rows = np.column_stack([np.linspace(-3, 3, 301), np.arange(301) % 2, np.arange(301) % 5])
+    recording = Recording(tool, their_release("linear", FORMULAS["linear"], neighbours, people=False))
+    recording.record(rows)
+    made = recording.made
+    histograms = len(made.profile.counts)
+    assert len(recording.mus) == len(made.survey_record.asked) + histograms + len(made.stages)
+    assert math.hypot(*recording.charged) == pytest.approx(made.privacy.mu)
+    assert 0.9 * made.privacy.mu < math.hypot(*recording.mus) <= made.privacy.mu
+    looks = [entry for entry in recording.auditor.log if entry.kind == "look"]
+    other = {**looks[0].given, "sums": (looks[0].given["sums"][0] + 3, *looks[0].given["sums"][1:])}
+    assert moved(looks[0].given, other) == pytest.approx(3 / looks[0].given["stddevs"][0])
+
+
+def test_numbers_of_a_release_tell_its_table_as_their_likelihood_ratio_says():
+    _, ratios, mu = drawn(3.0, FixedNoise(), 2)
+    assert ratios[0] == pytest.approx(-ratios[1])
+    assert 0.9 * mu**2 < 2 * ratios[0, 0] <= mu**2

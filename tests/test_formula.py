@@ -669,3 +669,12 @@ def test_a_sum_is_read_as_formulaic_reads_it(monkeypatch: pytest.MonkeyPatch, si
 )
 def test_all_else_is_left_to_formulaic(side: str) -> None:
     assert not formula._SUM.fullmatch(side)
+
+
+def test_a_name_that_needs_backticks_is_told_so() -> None:
+    column = {"type": "numeric", "lower": 0, "upper": 1}
+    schema = Schema.from_dict({"dataset": {"name": "d", "rows": 9}, "columns": {"Left?": column, "a": column}})
+    with pytest.raises(InputError, match=r"write `Left\?` in backticks"):
+        build_design("Left? ~ a", schema, "linear")
+    with pytest.raises(InputError, match="write y ~ a"):
+        build_design("`Left?` ~ a +* a", schema, "linear")

@@ -46,6 +46,7 @@ PAGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "rule": ("rule", text_of("rule", lambda m: m.page(results_of("rule")))),
     "hard_cases": ("hard_cases", text_of("hard_cases", lambda m: m.page(results_of("hard_cases")))),
     "survival_measured": ("survival", text_of("survival_measured", lambda m: m.page(m.stored()))),
+    "tight_bounds": ("tight_bounds", text_of("tight_bounds", lambda m: m.page(results_of("tight_bounds")))),
     "scale": ("scale_page", lambda module: module.write_page()),
 }
 

@@ -241,6 +241,17 @@ def test_a_label_is_for_people_and_changes_nothing_else() -> None:
             Schema.from_dict(plain)
 
 
+def test_ordered_levels_are_said_to_be_and_change_nothing_else() -> None:
+    schema = Schema.from_dict(changed("columns.smoker.ordered", True))
+    assert schema == Schema.from_dict(PLAIN)
+    assert schema.columns["smoker"].domain == "never (reference) < former < current"
+    assert Schema.from_dict(tomllib.loads(schema.to_toml())).columns["smoker"].ordered
+    assert not Schema.from_dict(PLAIN).columns["smoker"].ordered
+    declared = {"type": "categorical", "levels": [3, 2, 1], "reference": 3, "missing": "level", "ordered": True}
+    column = Schema.from_dict(changed("columns.smoker", declared)).columns["smoker"]
+    assert (column.own_levels, column.domain) == ((3, 2, 1), "3 (reference) < 2 < 1, missing")
+
+
 def test_the_identity_of_a_dataset_is_its_id_and_by_default_its_name() -> None:
     assert Schema.from_dict(PLAIN).dataset.id == "patients-2024"
     dataset = Schema.from_dict(changed("dataset.id", "p-1")).dataset
@@ -325,6 +336,12 @@ RULES = [
     ("columns.smoker.levels", ["never", "a\tb"], "columns.smoker.levels", "printable text"),
     ("columns.smoker.levels", list(range(1001)), "columns.smoker.levels", "two levels or more"),
     ("columns.smoker.missing", "level", "columns.smoker.missing", "beside a fill"),
+    ("columns.smoker.ordered", 1, "columns.smoker.ordered", "true or false"),
+    ("columns.diabetes.ordered", True, "columns.diabetes.ordered", "not a known key"),
+    (
+        "columns.smoker", {"type": "categorical", "levels": [0, 1, 2], "reference": 1, "ordered": True},
+        "columns.smoker.reference", "first level where they are ordered",
+    ),
     ("columns.smoker", {"type": "binary", "levels": [0, 1], "missing": "fill"}, "columns.smoker.missing", '"level"'),
     (
         "columns.smoker", {"type": "binary", "levels": [0, "missing"], "missing": "level"}, "columns.smoker.missing",

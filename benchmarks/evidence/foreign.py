@@ -19,6 +19,13 @@ def versions(python: str, *packages: str) -> dict[str, str]:
     return json.loads(subprocess.run([python, "-c", program, *packages], check=True, capture_output=True).stdout)
 
 
+def commit_of(clone: Path) -> str:
+    """Of somebody's repository."""
+    asked = ["git", "-C", str(clone), "rev-parse", "--short", "HEAD"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "a copy without history"
+
+
 def call(python: str, script: str, asked: Any) -> Any:
     """What a script of this folder makes of ``asked``; both are JSON."""
     with tempfile.TemporaryDirectory() as folder:

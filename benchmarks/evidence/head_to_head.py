@@ -20,6 +20,7 @@ import numpy as np
 import dpglm
 from dpglm.custodian.build import Request, build_release
 from dpglm.privacy import mu_of
+from dpglm.protection import REPLACED
 from evidence import foreign
 from evidence.peers import adassp, noisy_gradient
 from evidence.stamp import LOOKS, save_stamped
@@ -36,9 +37,13 @@ Q = 1.959963984540054
 Found = tuple[np.ndarray, np.ndarray, np.ndarray, float]  # estimate, lower, upper; seconds
 
 
-def looks(name: str, frame: Any, columns: Any, formula: str, family: str, epsilon: float, seed: list[int]) -> Found:
+def looks(
+    name: str, frame: Any, columns: Any, formula: str, family: str, epsilon: float, seed: list[int],
+    neighbours: str = REPLACED,
+) -> Found:  # fmt: skip
     """A release by looks and its fit."""
-    schema = {"dataset": {"name": name, "rows": len(frame), "unit": "one row"}, "columns": columns}
+    number = {"rows": len(frame)} if neighbours == REPLACED else {"neighbours": neighbours}
+    schema = {"dataset": {"name": name, "unit": "one row"} | number, "columns": columns}
     started = time.perf_counter()
     made = build_release(frame, Request(formula, schema, family, epsilon, DELTA), SeededNoise(seed))
     with warnings.catch_warnings():
@@ -102,11 +107,7 @@ def cell_of(name: str, rows: int, epsilon: float, options: argparse.Namespace) -
     if family == "linear":
         spread = float(np.std(y - population[0] - x @ population[1:]))
         given |= {"middle": float(y.mean()), "unit": float(y.std()), "spread": spread / float(y.std())}
-    outcome, right = (part.strip() for part in formula.split("~"))
-    names = [*(part.strip() for part in right.split("+")), outcome]
-    bounds = np.array(
-        [(0, 1) if "levels" in columns[n] else (columns[n]["lower"], columns[n]["upper"]) for n in names], dtype=float
-    ).T
+    bounds = bounds_of(formula, columns)
     mu, place = mu_of(epsilon, DELTA), [cell[0] for cell in CELLS].index(name)
     methods = ["looks", "noisy gradient", *(["AdaSSP with bootstrap"] if family == "linear" else [])]
     found: dict[str, list[Found]] = {method: [] for method in methods}
@@ -127,6 +128,14 @@ def cell_of(name: str, rows: int, epsilon: float, options: argparse.Namespace) -
         "table": name, "family": family, "rows": rows, "epsilon": epsilon, "repetitions": len(samples),
         "methods": {method: numbers_of(each, errors, population) for method, each in found.items()},
     }  # fmt: skip
+
+
+def bounds_of(formula: str, columns: Any) -> np.ndarray:
+    """Lower and upper ones, of predictors and then of the outcome."""
+    outcome, right = (part.strip() for part in formula.split("~"))
+    names = [*(part.strip() for part in right.split("+")), outcome]
+    found = [(0, 1) if "levels" in columns[n] else (columns[n]["lower"], columns[n]["upper"]) for n in names]
+    return np.array(found, dtype=float).T
 
 
 def numbers_of(found: list[Found], errors: list[np.ndarray], population: np.ndarray) -> dict[str, float | None]:

@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from evidence import page_of_peers, page_of_sources
+from evidence import page_of_audits, page_of_peers, page_of_sources
 from evidence.stamp import changed, stored
 from evidence.words import decimal, percent, table
 
 DOCS = Path(__file__).parents[2] / "docs"
-PARTS = ("accounting", "audit", "published", "feasibility", "head_to_head", "napsu", "calibrated")
+PARTS = (
+    "accounting", "audit", "recorder", "planted", "attacked", "published", "feasibility", "head_to_head", "statsmodels",
+    "napsu", "calibrated",
+)  # fmt: skip
+CLONES = {  # whose tools are run from a clone of their repository: in the part's first lines is which
+    "recorder": "recorder --recorder CLONE", "planted": "recorder --recorder CLONE",
+    "attacked": "attacked --auditorium CLONE --sniper CLONE", "statsmodels": "statsmodels --statsmodels CLONE",
+}  # fmt: skip
 # What economists told a survey of the American Economic Association's members they would accept.
 SIGNS, SIGNIFICANCES, RELATIVE, WIDTH, STRICT = 0.05, 0.10, 0.10, 1.25, 1.1
 HONEST = 0.85  # of 95 % intervals for the table's estimate that hold it: below, a width is none
@@ -40,8 +47,12 @@ def page(parts: dict[str, dict[str, Any]]) -> str:
     lines = [HEADER, *_section("What fails", failures(own))]
     for part, title, write in (
         ("accounting", "Accounting by others", accounting), ("audit", "An audit by others", audit),
+        ("recorder", "Recorded and replayed: dp-recorder", page_of_audits.recorder),
+        ("planted", "Planted bugs: dp-recorder", page_of_audits.planted),
+        ("attacked", "Learned attacks: dp_auditorium and DP-Sniper", page_of_audits.attacked),
         ("published", "Published regressions", published), ("feasibility", "A feasibility study's table", feasibility),
         ("head_to_head", "Head to head", page_of_peers.head_to_head),
+        ("statsmodels", "Head to head, one row added or removed: dp-statsmodels", page_of_peers.statsmodels),
         ("napsu", "Synthetic tables: NAPSU-MQ", page_of_peers.napsu), ("calibrated", "Calibration", calibrated),
     ):  # fmt: skip
         if part in parts:
@@ -60,7 +71,7 @@ def _of(part: str, content: dict[str, Any]) -> str:
     """Where a part's numbers are from."""
     own = content["results"]
     of = f" Packages: {', '.join(f'{n} {v}' for n, v in own['packages'].items())}." if own.get("packages") else ""
-    name = "accounting" if part == "audit" else part
+    name = {"audit": "accounting", **CLONES}.get(part, part)
     since = changed(own["marks"], own["code"])
     told = f" **Code changed since: {', '.join(Path(each).name for each in since)}.**" if since else ""
     return (
@@ -98,7 +109,7 @@ def failures(own: dict[str, Any]) -> list[str]:
             if bad and "narrower" not in family:
                 far = decimal(max(each["farthest"]))
                 found.append(f"* Calibration, {family}: ranks of {', '.join(bad)} leave ArviZ's band, {far} from even.")
-    return [*found, *page_of_peers.failures(own)] or ["Nothing that was tried."]
+    return [*page_of_audits.failures(own), *found, *page_of_peers.failures(own)] or ["Nothing that was tried."]
 
 
 def accounting(own: dict[str, Any]) -> list[str]:

@@ -156,6 +156,7 @@ def audit(case: Case, folder: Path) -> tuple[int, dict[str, Fraction]]:
 
 def _read(seen: Observation) -> Release:
     """The release as an analyst reads it from the file."""
+    require("outcome", seen.file is not None, f"there is no release: {seen.error}")
     assert seen.file is not None
     try:
         return read_release(seen.file)

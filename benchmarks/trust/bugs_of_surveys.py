@@ -10,14 +10,14 @@ import numpy as np
 from dpglm.custodian import by_looks, look_plan
 from dpglm.custodian.charge import Account
 from dpglm.errors import SurveyError
-from dpglm.looks import survey
+from dpglm.looks import places, questions, survey
 from trust.planting import Replacement, planted
 
 COUNTS, ADD_NOISE, ANSWER, SURVEYED = by_looks.table_counts, by_looks.add_noise, by_looks.answer_of, by_looks._surveyed
 LEVELS, TABLE, MOST_UNITS, SPEND = (
-    survey._levels_question,
+    places._levels_question,
     survey._table_questions,
-    survey._most_units,
+    places.most_units,
     Account.spend,
 )
 STANDARD, PLAN, EXACT = by_looks.standard_design, by_looks.plan_looks, by_looks.exact_sums
@@ -25,12 +25,12 @@ STANDARD, PLAN, EXACT = by_looks.standard_design, by_looks.plan_looks, by_looks.
 
 @planted("the survey's sharper answers cost as much as plain ones", where="survey")
 def _() -> list[Replacement]:
-    return [(survey.Question, "units", property(lambda question: question.squared_change))]
+    return [(questions.Question, "units", property(lambda question: question.squared_change))]
 
 
 @planted("levels counted as if a replaced row changed one of them", where="survey")
 def _() -> list[Replacement]:
-    return [(survey, "_levels_question", lambda *given: replace(LEVELS(*given), squared_change=1))]
+    return [(places, "_levels_question", lambda *given: replace(LEVELS(*given), squared_change=1))]
 
 
 @planted("missing cells counted as if a row could miss one", where="survey")
@@ -46,8 +46,8 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def use(seen: list[Any]) -> list[Replacement]:
         def exact(design: Any, complete: float, stddev: float) -> Any:
-            counted = float(seen[0].missing[-3]) / 2**survey.COUNT_BITS if seen else complete
-            return survey.Rows(max(counted, 1.0), stddev)
+            counted = float(seen[0].missing[-3]) / 2**questions.COUNT_BITS if seen else complete
+            return questions.Rows(max(counted, 1.0), stddev)
 
         return [(survey, "counted_rows", exact)]
 
@@ -66,7 +66,7 @@ def _() -> list[Replacement]:
 
 @planted("more questions than the survey's noise was made for", where="survey")
 def _() -> list[Replacement]:
-    return [(survey, "_most_units", lambda subject, *rest: max(MOST_UNITS(subject, *rest) - 8, 1))]
+    return [(places, "most_units", lambda *given: max(MOST_UNITS(*given) - 8, 1))]
 
 
 @planted("an answer asked again while it is negative", where="survey")
@@ -144,7 +144,7 @@ def _() -> list[Replacement]:
 def _() -> list[Replacement]:
     def whole(batch: Any, design: Any) -> Any:
         found = COUNTS(batch, design)
-        return replace(found, missing=np.where(found.missing > 0, batch.num_rows * 2**survey.COUNT_BITS, 0))
+        return replace(found, missing=np.where(found.missing > 0, batch.num_rows * 2**questions.COUNT_BITS, 0))
 
     return [(by_looks, "table_counts", whole)]
 

@@ -117,9 +117,11 @@ def worst_profile(pair: Floats) -> Viewpoint:
 
 
 @contextmanager
-def worst_looks(pair: pa.Table, epsilon: float, delta: float = DELTA, rows: int = ROWS) -> Iterator[None]:
+def worst_looks(
+    pair: pa.Table, epsilon: float, delta: float = DELTA, rows: int = ROWS, survey_is_known: bool = False
+) -> Iterator[None]:
     """While it lasts, looks and profile stand where the two rows of ``pair`` are as far apart as any."""
-    looks = {look.mu: look for look in plan_looks(design_of(rows), epsilon, delta).looks}
+    looks = {look.mu: look for look in plan_looks(design_of(rows), epsilon, delta, survey_is_known).looks}
 
     def first(design: Design, *_: Any) -> Floats:
         (batch,) = open_table(pair, design.table_columns).batches()

@@ -69,14 +69,14 @@ def catch(bug: Bug, seed: int, folder: Path) -> Catch | None:
                 elif bug.where == "large":
                     check_large_table(chance, family)
                 else:
-                    audit(_fitting_case(bug.where, chance, family), folder)
+                    audit(fitting_case(bug.where, chance, family), folder)
             except Violation as violation:
                 said = str(violation).partition(": ")[2]
                 return Catch(bug.name, violation.check, number, said[:120])
     return None
 
 
-def _fitting_case(where: str, chance: random.Random, family: str) -> Case:
+def fitting_case(where: str, chance: random.Random, family: str) -> Case:
     while True:
         case = draw_case(chance, family, TABLES)
         looks = case.method == "looks"

@@ -25,11 +25,12 @@ HELP = """Honest regression coefficients from private tables.
 A custodian turns a table into one noisy release file; an analyst turns the file into a posterior and a report.
 
 \b
-dpglm demo                                      see it all on simulated rows
-dpglm init, check, plan, ledger init, release   for the custodian, who has the table
-dpglm fit, report                               for the analyst, who has a release
-dpglm statement                                 for the board that has to agree
-dpglm studio                                    the custodian's steps as a local web page
+dpglm demo                        see it all on simulated rows
+dpglm init, check, plan,
+      ledger init, release        for the custodian, who has the table
+dpglm studio                      the same steps as a local web page
+dpglm statement                   for the board that has to agree
+dpglm fit, report                 for the analyst, who has a release
 
 \b
 Exit codes:

@@ -37,6 +37,10 @@ def fit(
     chains: Annotated[int | None, typer.Option(help="Of moments: chains of the sampler; default: 4.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
     prob: ProbOption = 0.95,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(help="Are these all zero? Terms or coefficients, joined by commas. May be repeated."),
+    ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +60,7 @@ def fit(
       dpglm fit diabetes.release.json --output diabetes.fit.npz
       dpglm fit north.release.json south.release.json --output both.fit.npz
       dpglm fit diabetes.release.json --output diabetes.fit.npz --format latex
+      dpglm fit diabetes.release.json --output diabetes.fit.npz --test smoker,bmi
     """
     import dpglm
 
@@ -79,12 +84,14 @@ def fit(
     ):
         warnings.simplefilter("ignore", dpglm.FitWarning)  # printed below as notes
         fitted = dpglm.fit(loaded, draws=draws, seed=seed, progress=progress or False, **of_moments)
+    tests = [fitted.test(_tested(text, fitted)) for text in test or ()]
     fitted.save(output)
     if as_json:
         rows = dict(zip(fitted.names, map(_finite, fitted.summary_rows(prob=prob)), strict=True))
         facts: dict[str, Any] = {
             "summary": rows,
             "notes": list(fitted.warnings),
+            "tests": [each.to_dict() for each in tests],
             "output": str(output),
             "likelihood": None,
         }
@@ -96,7 +103,7 @@ def fit(
             }  # fmt: skip
         typer.echo(json.dumps(facts))
         return
-    notes = "".join(f"note: {note}\n" for note in fitted.warnings)
+    notes = "".join(f"test: {each}\n" for each in tests) + "".join(f"note: {note}\n" for note in fitted.warnings)
     if kind is not None:  # the table alone, so that it can be piped; notes beside it
         sys.stderr.write(notes)
         typer.echo(fitted.table(prob=prob).formatted(kind).rstrip("\n"))
@@ -169,6 +176,12 @@ def _check_prob(prob: float) -> None:
     """Before the fit, not after it."""
     if not 0 < prob < 1:
         raise InputError("prob", prob, "must lie between 0 and 1", "write for example --prob 0.95")
+
+
+def _tested(text: str, fitted: Any) -> list[str]:
+    """``"smoker,bmi"`` as a list; a name may hold a comma itself."""
+    terms = {term.name for term in fitted.releases[0].design.terms}
+    return [text] if text in terms or text in fitted.names else [part.strip() for part in text.split(",")]
 
 
 def _points(given: list[str] | None, fitted: Any) -> dict[str, str]:

@@ -48,12 +48,12 @@ def init(
       dpglm init patients.csv --columns age,bmi,smoker,diabetes
       dpglm init patients.csv --output patients.toml
     """
-    from dpglm.custodian.files import column_names
+    from dpglm.custodian.files import wanted_names
     from dpglm.schema import template
 
     path = Path(table)
     expect("table", path, "a table")
-    names = column_names(path)
+    names = wanted_names(path)
     text = template(path.resolve().name.split(".")[0], names if columns is None else _wanted(columns, names))
     if output is None:
         typer.echo(text, nl=False)

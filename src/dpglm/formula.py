@@ -34,6 +34,7 @@ MOST_COLUMNS = 250
 
 _FACTOR = r"[A-Za-z_]\w*(?:\([A-Za-z_]\w*\))?"  # "a" or "log(a)"
 _SUM = re.compile(rf"\s*(0\s*\+)?\s*({_FACTOR}(?:\s*\+\s*{_FACTOR})*)\s*(-\s*1\s*)?", re.ASCII)
+_NAME = re.compile(r"[^\W\d]\w*")  # that needs no backticks
 _CALL_OF_A_VALUE = re.compile(r"[])}'\"]\s*\(")  # "f(x)(y)"
 
 _Size = tuple[int, int]  # how many terms, and how many factors they have together
@@ -251,7 +252,11 @@ def build_design(
     chosen = family_named(family, link)
     if not isinstance(formula, str) or not formula.strip() or len(formula) > _LONGEST_FORMULA:
         raise InputError("formula", formula, "must be text of the form 'y ~ a + b'", "write a formula")
-    outcome_text, terms_factors = _parse(formula)
+    try:
+        outcome_text, terms_factors = _parse(formula)
+    except InputError as error:
+        odd = _unquoted(formula, schema)
+        raise InputError(error.name, error.value, error.rule, f"write `{odd}` in backticks") if odd else error from None
     intercept = any(not factors for factors in terms_factors)
     offsets = [factors for factors in terms_factors if any(_is_offset(text) for text in factors)]
     raw_terms = [factors for factors in terms_factors if factors and factors not in offsets]
@@ -266,6 +271,12 @@ def build_design(
     design = Design(formula, chosen, schema, outcome, intercept, coded, offset, where=condition, weights=weighting)
     _check_design(design)
     return design
+
+
+def _unquoted(formula: str, schema: Schema) -> str | None:
+    """A declared name that stands in a formula and needs backticks there."""
+    bare = re.sub(r"`[^`]*`", " ", formula)
+    return next((name for name in schema.columns if not _NAME.fullmatch(name) and name in bare), None)
 
 
 def _weights(name: object, schema: Schema) -> str:

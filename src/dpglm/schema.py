@@ -45,7 +45,7 @@ _COLUMN_KEYS = {
     "numeric": {"type", "lower", "upper", "fill", "label"},
     "count": {"type", "upper", "fill", "label"},
     "binary": {"type", "levels", "reference", "fill", "missing", "label"},
-    "categorical": {"type", "levels", "reference", "fill", "missing", "label"},
+    "categorical": {"type", "levels", "reference", "fill", "missing", "label", "ordered"},
 }
 MISSING = "missing"  # the level that a missing cell is where a column declares missing = "level"
 _LONGEST_NAME = 200
@@ -123,7 +123,8 @@ class Column:
     level first, and a fill that is one of them. Without a fill (None) a row whose cell cannot be read does not count.
     ``missing_is_level``: the last level stands for such cells, and is the fill. ``label`` is what people call it in
     reports and tables, nothing else. ``dates``: a numeric column whose cells are dates; its bounds and its fill are
-    declared as dates, and are days since 1970-01-01.
+    declared as dates, and are days since 1970-01-01. ``ordered``: its levels are, from the reference up; a fit then
+    tells each step from one to the next, and a release does not depend on it.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Column:
     missing_is_level: bool = False
     label: str | None = field(default=None, compare=False)
     dates: bool = False
+    ordered: bool = field(default=False, compare=False)
 
     @property
     def title(self) -> str:
@@ -145,8 +147,9 @@ class Column:
     def domain(self) -> str:
         """Its declared bounds or levels, in words."""
         if self.has_levels:
-            first, *others = map(str, self.levels)
-            return f"{first} (reference), {', '.join(others)}"
+            first, *others = map(str, self.own_levels)
+            between = " < " if self.ordered else ", "
+            return between.join([f"{first} (reference)", *others]) + f", {MISSING}" * self.missing_is_level
         low, high = (f"{bound:,.12g}" for bound in (self.lower, self.upper))
         return "any, its place is found by the survey" if self.is_wide else f"{low} to {high}"
 
@@ -162,6 +165,11 @@ class Column:
         """Whether a bound was left out."""
         wide = WIDE_COUNT if self.type == "count" else WIDE
         return not self.has_levels and (self.upper == wide[1] or self.lower == WIDE[0])
+
+    @property
+    def own_levels(self) -> tuple[Level, ...]:
+        """The levels without the one that stands for missing cells."""
+        return self.levels[:-1] if self.missing_is_level else self.levels
 
     @property
     def has_levels(self) -> bool:
@@ -188,9 +196,10 @@ class Column:
         """The TOML shape of this column."""
         more: dict[str, Any] = {} if self.fill is None else {"fill": self.fill}
         more |= {} if self.label is None else {"label": self.label}
+        more |= {"ordered": True} if self.ordered else {}
         if self.missing_is_level:
             more = {"missing": "level"} | {key: value for key, value in more.items() if key != "fill"}
-            return {"type": self.type, "levels": list(self.levels[:-1]), **more}
+            return {"type": self.type, "levels": list(self.own_levels), **more}
         if self.has_levels:
             return {"type": self.type, "levels": list(self.levels), **more}
         bounds = {"upper": self.upper} if self.type == "count" else {"lower": self.lower, "upper": self.upper}
@@ -302,9 +311,9 @@ unit = ""         # what one row is, for example "one patient"
 
 # type                   and what it needs, known without a look at the rows:
 #   numeric              lower = 0, upper = 100: bounds where values are clamped; generous, or left out
-#                        (of dates: lower = 2020-01-31)
+#                        (of dates both: lower = 2020-01-31)
 #   count                upper = 100, or left out
-#   binary, categorical  levels = ["low", "high"]: the first is the reference
+#   binary, categorical  levels = ["low", "high"]: the first is the reference; ordered = true if they have an order
 # A row without a value does not count, unless the column says what then: fill = "low", or missing = "level".
 # What people call a column, in reports and tables: label = "Age in years"
 # Take out the columns that no formula needs.
@@ -440,16 +449,23 @@ def _levels_column(name: str, kind: str, declared: Mapping[str, Any]) -> Column:
         if not isinstance(value, Level) or _same_kind(value) not in {_same_kind(level) for level in levels}:
             raise InputError(f"{where}.{key}", value, "must be one of the levels", f"choose from {list(levels)}")
     reference = _same_kind(declared.get("reference", levels[0]))
-    ordered = sorted(levels, key=lambda level: _same_kind(level) != reference)
+    from_reference = sorted(levels, key=lambda level: _same_kind(level) != reference)
+    ordered = declared.get("ordered", False)
+    if not isinstance(ordered, bool):
+        raise InputError(f"{where}.ordered", ordered, "must be true or false", "write ordered = true")
+    if ordered and from_reference != list(levels):
+        rule = "must be the first level where they are ordered"
+        raise InputError(f"{where}.reference", declared["reference"], rule, "leave it out: a fit compares any two")
     if "missing" not in declared:
-        return Column(name, kind, declared.get("fill"), levels=tuple(ordered))
+        return Column(name, kind, declared.get("fill"), levels=tuple(from_reference), ordered=ordered)
     if declared["missing"] != "level":
         raise InputError(f"{where}.missing", declared["missing"], 'must be "level"', "or leave it out")
     if "fill" in declared:
         raise InputError(f"{where}.missing", "level", "stands beside a fill", "declare one of them")
     if MISSING in levels:
         raise InputError(f"{where}.missing", "level", "would be a level that is declared already", "rename that level")
-    return Column(name, kind, MISSING, levels=(*ordered, MISSING), missing_is_level=True)
+    levels_of_cells = (*from_reference, MISSING)
+    return Column(name, kind, MISSING, levels=levels_of_cells, missing_is_level=True, ordered=ordered)
 
 
 def _number(where: str, key: str, declared: Mapping[str, Any]) -> float:

@@ -42,12 +42,15 @@ TEXTS: dict[str, list[str | None]] = {
     "alive": ["True", None, "false", "TRUE", "2", "no", "true", "false"],
 }
 EXPECTED = (
-    ColumnCheck("x", missing=1, unreadable=4, below=1, above=1, unknown=(), empty_levels=(), has_fill=False),
-    ColumnCheck("visits", missing=1, unreadable=1, below=1, above=2, unknown=(), empty_levels=()),
+    ColumnCheck(
+        "x", 1, 4, below=1, above=1, unknown=(("abc", 1), ("NaN", 1), ("inf", 1), ("1e999", 1)), empty_levels=(),
+        has_fill=False, has_levels=False,
+    ),
+    ColumnCheck("visits", 1, 1, below=1, above=2, unknown=(("x", 1),), empty_levels=(), has_levels=False),
     ColumnCheck("kind", 1, 4, 0, 0, unknown=(("z", 2), ("A", 1), (" a", 1)), empty_levels=("c",)),
     ColumnCheck("code", 1, 2, 0, 0, unknown=(("2", 1), ("yes", 1)), empty_levels=()),
     ColumnCheck("alive", 1, 2, 0, 0, unknown=(("2", 1), ("no", 1)), empty_levels=()),
-)
+)  # fmt: skip
 
 
 def as_csv(folder: Path, name: str = "flaws.csv") -> Path:
@@ -197,9 +200,22 @@ def test_the_text_shows_the_counts_by_column() -> None:
     assert lines[1] == "rows: 8 (declared: 8)"
     assert lines[2].split() == ["column", "missing", "unreadable", "below", "above"]
     assert lines[3].split() == ["x", "1", "4", "1", "1"]
-    assert lines[4].split() == ["visits", "1", "1", "1", "2"]
-    assert "no such level: 'z' (2), 'A' (1), ' a' (1)" in lines[6]
-    assert "no rows of level: c" in lines[7]
+    assert lines[4].split() == [
+        "cannot",
+        "be",
+        "read:",
+        "'abc'",
+        "(1),",
+        "'NaN'",
+        "(1),",
+        "'inf'",
+        "(1),",
+        "'1e999'",
+        "(1)",
+    ]
+    assert lines[5].split() == ["visits", "1", "1", "1", "2"]
+    assert "no such level: 'z' (2), 'A' (1), ' a' (1)" in lines[8]
+    assert "no rows of level: c" in lines[9]
 
 
 def test_a_large_share_of_changed_cells_is_flagged_with_the_share() -> None:

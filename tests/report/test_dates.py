@@ -37,4 +37,6 @@ def test_a_day_is_shown_as_a_date(open_page: Any, tmp_path: Path) -> None:
     ticks = opened.evaluate("[...document.querySelectorAll('#effect-0 > text')].map(t => t.textContent)")
     assert sum(re.fullmatch(r"20\d\d-\d\d-\d\d", each) is not None for each in ticks) >= 1
     text = opened.evaluate("document.body.textContent")
+    assert "day, per 365 days" in text
+    assert dpglm.fit(made).table(per={"day": 1}).rows[1][0] == "day, per day"
     assert re.search(r"The other predictors stay at day = 20\d\d-\d\d-\d\d and dose = 5\d", text)

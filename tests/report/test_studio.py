@@ -272,6 +272,96 @@ def test_a_second_click_a_reload_and_another_tab_spend_nothing(start: Any, open_
     assert spent(running) == 1
 
 
+def question(page: Any, width: int, link: str, *predictors: str) -> None:
+    """On the page of the question: why are people sick?"""
+    for name, value in (("outcome", "sick"), *(("predictor", each) for each in predictors)):
+        page.evaluate(f"[...document.getElementsByName({name!r})].find(e => e.value == {value!r}).click()")
+    fill(page, link=link)
+    settled(page, width)
+    submit(page)
+
+
+def test_a_link_and_an_earlier_survey_can_be_chosen(start: Any, open_page: Any) -> None:
+    running, width = start(), 390
+    page = open_page(running.address, width=width, height=900)
+    fill(page, rows=str(ROWS), unit="one patient", type__0="numeric", type__1="categorical", type__2="binary")
+    submit(page)
+    fill(page, lower__0="0", upper__0="120", levels__1="never\nnow", levels__2="no\nyes")
+    submit(page)
+    submit(page)
+    question(page, width, "probit", "age", "smoker")
+    assert page.evaluate("document.getElementById('survey')") is None  # there is none yet
+    assert "probit link" in text(page)
+    fill(page, epsilon="1", cap_epsilon="9")
+    submit(page)
+    assert "taken anew" in text(page)
+    page.evaluate("document.getElementById('agreed').click()")
+    submit(page)
+    first = dpglm.load_release(running.folder / "sick.release.json")
+    assert first.design.family.link == "probit"
+    submit(page, "main form button")
+    assert page.evaluate("document.getElementById('link').value") == ""  # another question begins anew
+    question(page, width, "cloglog", "smoker")
+    settled(page, width)
+    token = page.evaluate("document.getElementsByName('token')[0].value")
+    headers = {"Origin": f"http://127.0.0.1:{running.port}", "Content_Type": "application/x-www-form-urlencoded"}
+    wrong = f"token={token}&epsilon=1&delta=1e-6&output=no&survey={'0' * 32}"
+    assert "cannot be used" in running.ask("POST", f"/{running.secret}/budget", wrong, **headers)[1]
+    fill(page, survey=first.id, output="again")
+    submit(page, "button.second")
+    assert page.evaluate("document.getElementById('survey').value") == first.id
+    submit(page)
+    settled(page, width)
+    assert f"that of {first.formula}, used again" in text(page)
+    commands = page.evaluate("document.querySelector('.terminal pre').textContent")
+    page.evaluate("document.getElementById('agreed').click()")
+    submit(page)
+    made = dpglm.load_release(running.folder / "again.release.json")
+    assert made.survey_record.release_id == first.id  # type: ignore[union-attr]
+    assert (made.design.family.link, len(made.costs)) == ("cloglog", len(first.costs) - 1)
+    assert spent(running) == 2
+    assert page.complaints() == []
+    lines = [shlex.split(line)[1:] for line in commands.replace("\\\n", " ").split("\n")]
+    assert [" ".join(words[:2]) for words in lines][1] == "ledger export"
+    (there := running.folder / "there").mkdir()
+    for words in lines:
+        moved = [each.replace(str(running.folder), str(there)) if each.endswith((".json", ".html")) else each
+                 for each in words]  # fmt: skip
+        with pytest.raises(SystemExit) as stopped:
+            main(moved)
+        assert stopped.value.code == 0, words
+    again = dpglm.load_release(there / "again.release.json")
+    assert again.survey_record.release_id == first.id  # type: ignore[union-attr]
+    assert again.design.family.link == "cloglog"
+
+
+def test_a_survey_is_offered_only_where_it_knows_the_columns(start: Any, tmp_path: Path) -> None:
+    from dpglm.formula import build_design
+    from dpglm.studio.surveys import chosen_survey, usable_surveys
+
+    start()
+    columns = {
+        "age": {"type": "numeric", "lower": 0, "upper": 120},
+        "sick": {"type": "binary", "levels": ["no", "yes"]},
+        "smoker": {"type": "binary", "levels": ["never", "now"]},
+    }
+    schema = dpglm.Schema.from_dict({"dataset": {"name": "p", "rows": ROWS, "unit": "one"}, "columns": columns})
+    ledger = tmp_path / "own.ledger"
+    assert usable_surveys(ledger, build_design("sick ~ age", schema, "logistic")) == ()
+    dpglm.Ledger.create(ledger, schema.dataset, epsilon=5, delta=1e-6)
+    made = dpglm.release(
+        tmp_path / "patients.csv", "sick ~ age", schema=schema, family="logistic", epsilon=1, delta=1e-6, ledger=ledger
+    )
+    for formula, more, known in (
+        ("sick ~ age", {}, True), ("sick ~ smoker", {}, False), ("sick ~ age", {"where": "age > 30"}, False),
+    ):  # fmt: skip
+        found = usable_surveys(ledger, build_design(formula, schema, "logistic", **more))
+        assert [each.id for each in found] == [made.id] * known
+    assert chosen_survey(ledger, build_design("sick ~ age", schema, "logistic"), "") is None
+    ledger.write_bytes(b"not a ledger")
+    assert usable_surveys(ledger, build_design("sick ~ age", schema, "logistic")) == ()
+
+
 def test_strangers_are_refused(start: Any) -> None:
     running = start()
     secret, port = running.secret, running.port
@@ -299,7 +389,7 @@ def test_strangers_are_refused(start: Any) -> None:
         "from another site": running.ask("POST", path, form, Origin=own, Sec_Fetch_Site="cross-site", **typed)[0],
         "loaded by another site": running.ask("GET", path, Sec_Fetch_Site="cross-site", Sec_Fetch_Dest="iframe")[0],
         "no token": running.ask("POST", path, form.split("&", 1)[1], Origin=own, **typed)[0],
-        "a wrong token": running.ask("POST", path, form.replace(token, "x" + token[1:]), Origin=own, **typed)[0],
+        "a wrong token": running.ask("POST", path, form.replace(token, token[1:] + "x"), Origin=own, **typed)[0],
         "json": running.ask("POST", path, form, Origin=own, Content_Type="application/json")[0],
         "plain text": running.ask("POST", path, form, Origin=own, Content_Type="text/plain")[0],
         "another method": running.ask("PUT", path, form, Origin=own, **typed)[0],

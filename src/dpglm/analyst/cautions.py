@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpglm.analyst.clamped import Heap, heaps
 from dpglm.analyst.priors import NormalPrior
 from dpglm.schema import Column
+from dpglm.values import date_of
 
 if TYPE_CHECKING:
     from dpglm.analyst.result import Fit
@@ -89,7 +91,7 @@ def _sampler_warnings(fit: Fit) -> list[str]:
 
 def _look_warnings(fit: Fit) -> list[str]:
     """Of looks, by subject."""
-    subjects = (of_agreement, of_strength, of_events, of_survey, of_levels, of_missing)
+    subjects = (of_agreement, of_strength, of_events, of_survey, of_levels, of_missing, of_bounds)
     return [message for subject in subjects for message in subject(fit)]
 
 
@@ -187,6 +189,27 @@ def of_missing(fit: Fit) -> list[str]:
                     f" {column.fill}: what is said of it leans on that"
                 )
     return messages
+
+
+def of_bounds(fit: Fit) -> list[str]:
+    """Declared bounds at which values pile up."""
+    found = [
+        (heap, release)
+        for release in fit.releases
+        if release.survey_record is not None
+        for heap in heaps(release.survey_record)
+    ]
+    return [
+        f"{heap.name}: about {heap.share:.0%} of its values are at its {heap.side} bound, {_bound_text(heap, release)},"
+        " far more than lead up to it: unless nothing can lie beyond, values were clamped, and its effect may be"
+        " misread; ask for a release with wider bounds"
+        for heap, release in found
+    ]
+
+
+def _bound_text(heap: Heap, release: Release) -> str:
+    column = release.design.schema.columns.get(heap.name.strip("`"))
+    return str(date_of(heap.bound)) if column is not None and column.dates else f"{heap.bound:,.12g}"
 
 
 def _rows_left_out(release: Release) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +28,22 @@ def contrast(fit: Fit, weights: Mapping[str, float], prob: float) -> pd.Series:
     """``Fit.contrast``."""
     import pandas as pd
 
-    vector = _vector(fit, weights)
-    normal = _normal(fit, vector)
-    described = describe(flat(fit.draws()) @ vector, prob) if normal is None else describe_normal(*normal, prob)
-    return pd.Series(described).drop("median")
+    return pd.Series(described(fit, vector_of(fit, weights), prob)).drop("median")
+
+
+def described(fit: Fit, vector: Floats, prob: float, target: str = "population") -> dict[str, Any]:
+    """What is said of a linear combination of coefficients in the user's units."""
+    normal = _normal(fit, vector, target)
+    if normal is None:
+        return describe(flat(fit.draws(target=target)) @ vector, prob)
+    return describe_normal(*normal, prob)
 
 
 def probability(
     fit: Fit, weights: str | Mapping[str, float], above: float | None, below: float | None, ratio: bool
 ) -> float:
     """``Fit.probability``."""
-    vector = _vector(fit, {weights: 1.0} if isinstance(weights, str) else weights)
+    vector = vector_of(fit, {weights: 1.0} if isinstance(weights, str) else weights)
     if above is None and below is None:
         raise InputError("above", None, "or below must be given", "write for example above=0")
     if ratio and fit.ratio_name is None:
@@ -72,15 +77,16 @@ def _edge(name: str, value: float | None, ratio: bool) -> float | None:
     return math.log(value) if ratio else float(value)
 
 
-def _normal(fit: Fit, vector: Floats) -> tuple[float, float] | None:
+def _normal(fit: Fit, vector: Floats, target: str = "population") -> tuple[float, float] | None:
     """Mean and standard deviation of a combination of normal coefficients."""
-    normal = fit.normal()
+    normal = fit.normal(target=target)
     if normal is None:
         return None
     return float(vector @ normal[0]), math.sqrt(max(float(vector @ normal[1] @ vector), 0.0))
 
 
-def _vector(fit: Fit, weights: object) -> Floats:
+def vector_of(fit: Fit, weights: object) -> Floats:
+    """A combination by coefficients' names as one weight a coefficient."""
     if not isinstance(weights, Mapping) or not weights:
         raise InputError("weights", weights, "must be a dict of coefficients", 'write for example {"age": 10}')
     vector = np.zeros(len(fit.names))

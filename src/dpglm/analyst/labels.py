@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
-from dpglm.analyst.typical import round_step
+from dpglm.analyst.typical import is_of_dates, round_step
 from dpglm.errors import InputError
 from dpglm.expressions import Expression
 from dpglm.formula import Design, DesignColumn, Factor, Term
@@ -113,9 +113,10 @@ def _named(column: DesignColumn, term: Term, design: Design, steps: Mapping[str,
         if isinstance(factor.source, Expression):
             own = steps[factor.source.text]
             step *= own
-            whats.append(
-                expression_title(factor.source, design.schema) + (f", per {step_text(own)}" if own != 1 else "")
-            )
+            per = f", per {step_text(own)}" if own != 1 else ""
+            if is_of_dates(factor.source, design.schema):
+                per = f"{per} days" if per else ", per day"
+            whats.append(expression_title(factor.source, design.schema) + per)
         else:
             whats.append(f"{factor.source.title}: {factor.source.levels[factor.level]}")
             if not _has_every_level(factor, term.columns):

@@ -109,7 +109,8 @@ def all_effects(
             up, down = at + step / 2, at - step / 2  # around where it is, whole, inside what is declared
             over = np.maximum(up - column.upper, 0.0) - np.maximum(column.lower - down, 0.0)
             change = outcome(name, up - over) - outcome(name, down - over)
-            changes = [(f"{column.title}, {step_text(step)} more", None, name, change)]
+            unit = f" day{'s' * (step != 1)}" * column.dates
+            changes = [(f"{column.title}, {step_text(step)}{unit} more", None, name, change)]
         for label, level, key, change in changes:
             told = describe(change, prob)
             p_sign, clear = signs.get(key, (told["p_sign"], told["significant"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from dpglm.releases import Release
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpglm.analyst.joint_test import JointTest
     from dpglm.analyst.table import Table
 
 Floats = npt.NDArray[np.float64]
@@ -212,6 +213,8 @@ class Fit:
     ) -> Table:
         """The table that people paste, in the schema's labels, reference levels named; odds or rate ratios beside.
 
+        Below levels that the schema says are ordered stand their further steps and their trend (see ``steps``).
+
         Parameters
         ----------
         prob
@@ -259,6 +262,28 @@ class Fit:
 
         return contrast(self, weights, prob)
 
+    def steps(
+        self, column: str | None = None, *, order: Sequence[Any] | None = None, prob: float = 0.95
+    ) -> pd.DataFrame:
+        """Ordered levels: the effect of each step from one level to the next, and the trend per level.
+
+        The trend is the slope of the least squares line through the levels' effects, equally spaced. Where the column
+        stands in products, too, all of it is at the reference levels and zeros of the others. A level that stands for
+        missing cells has no place in the order.
+
+        Parameters
+        ----------
+        column
+            A predictor with levels. Default: all whose schema says ``ordered = true``.
+        order
+            Its levels from the lowest up, or some of them. Default: as they are declared.
+        prob
+            Probability of the intervals.
+        """
+        from dpglm.analyst.ordered import steps
+
+        return steps(self, column, order, prob)
+
     def probability(
         self,
         weights: str | Mapping[str, float],
@@ -281,6 +306,18 @@ class Fit:
         from dpglm.analyst.contrasts import probability
 
         return probability(self, weights, above, below, ratio)
+
+    def test(self, terms: Any) -> JointTest:
+        """Are these coefficients all zero? The joint Wald test, with a p value: is a larger model needed?
+
+        ``terms`` is one or a list of coefficients (``"age"``), of terms of the formula, for all coefficients that they
+        have (``"smoker"``, ``"age:smoker"``), or of dicts of weights as for ``contrast``. The test is of the releases'
+        likelihood, without the prior; of moments, of the posterior. Of several models of one table, release the
+        largest and test what it has beyond the others: likelihoods of two releases do not compare.
+        """
+        from dpglm.analyst.joint_test import joint_test
+
+        return joint_test(self, terms)
 
     def predict(self, rows: Any, *, prob: float = 0.95, release: int = 0) -> pd.DataFrame:
         """E[y | row] for new rows: posterior mean and interval of a probability, an expected count or a mean.

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpglm.analyst import table_formats
+from dpglm.analyst.contrasts import described, vector_of
 from dpglm.analyst.labels import Named, named_coefficients, outcome_title
+from dpglm.analyst.ordered import ordered_columns, own_coefficients, ratios, steps_of
 from dpglm.errors import InputError
 from dpglm.formats import percent, small
 
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 
     from dpglm.analyst.result import Fit
     from dpglm.releases import Release
+    from dpglm.schema import Column
 
 _RATIOS = {"odds_ratio": "Odds ratio", "rate_ratio": "Rate ratio", "hazard_ratio": "Hazard ratio"}
+_TREND = "Trend: the slope of the straight line through the effects of the levels, equally spaced."
+_SAME_ROWS = (
+    "Models of the same rows share their sampling error, not their noise: intervals side by side do not tell by how"
+    " much a coefficient differs, nor which model is right. Whether terms are needed is tested in the larger model."
+)
 _MOST_DECIMALS = 12
 _SMALL = 10.0  # estimates that keep a decimal, however wide their interval
 _WIDE, _LARGEST_RATIO = 10.0, 1000.0
@@ -33,8 +41,8 @@ class Table:
     """A table of texts, and the numbers that they show.
 
     ``head`` and each of ``rows`` have one text a column, the first the coefficient's label; ``records`` is one dict a
-    coefficient (of several models: a coefficient and model), with numbers in full. Whatever a label or a level holds
-    stays text in every format: nothing of it is markup, code, or a formula of a spreadsheet.
+    coefficient or step of ordered levels (of several models: a coefficient and model), with numbers in full. Whatever a
+    label or a level holds stays text in every format: nothing of it is markup, code, or a formula of a spreadsheet.
     """
 
     caption: str
@@ -100,8 +108,13 @@ def table_of(
     fit: Fit, *, prob: float = 0.95, per: Mapping[str, float] | float | None = None, target: str = "population"
 ) -> Table:
     """One fit: label, coefficient, ratio where the family has one, probability of the sign."""
-    records = fit_records(fit, prob=prob, per=per, target=target)
     ratio, design = fit.ratio_name, fit.releases[0].design
+    records = fit_records(fit, prob=prob, per=per, target=target)
+    ordered = ordered_columns(design)
+    for column in ordered:
+        own = own_coefficients(design, column).values()
+        last = max(number for number, record in enumerate(records) if record["coefficient"] in own)
+        records[last + 1 : last + 1] = _further_steps(fit, column, prob, target)
     interval = f"{100 * prob:g} % interval"
     effect = design.family.effect if fit.link == design.family.link else "linear predictor"
     head = ["", f"Change of the {effect} ({interval})"]
@@ -115,7 +128,8 @@ def table_of(
         )
         for record in records
     ]
-    return Table(_caption(fit), (*head, "P(sign)"), tuple(rows), _notes(fit, prob, target), tuple(records))
+    notes = (*_notes(fit, prob, target), *([_TREND] if ordered else []))
+    return Table(_caption(fit), (*head, "P(sign)"), tuple(rows), notes, tuple(records))
 
 
 def compare(
@@ -165,7 +179,17 @@ def compare(
         for heading, fit in zip(headings, fits, strict=True)
     ]
     notes.append(_interval_note(prob))
+    notes += [_SAME_ROWS] if _share_rows(fits) else []
     return Table("Models side by side", ("", *heads), tuple(rows), tuple(notes), tuple(records))
+
+
+def _share_rows(fits: Sequence[Fit]) -> bool:
+    """Whether two of the fits are of different releases of one table."""
+    seen: dict[str, set[str]] = {}
+    for fit in fits:
+        for release in fit.releases:
+            seen.setdefault(release.dataset_id, set()).add(release.id)
+    return any(len(releases) > 1 for releases in seen.values())
 
 
 def fit_records(
@@ -192,6 +216,20 @@ def fit_records(
         if ratio is not None and each.name != "Intercept":
             ends = [middle * each.step, record["lower"], record["upper"]]
             record |= dict(zip((ratio, f"{ratio}_lower", f"{ratio}_upper"), map(_exponential, ends), strict=True))
+        records.append(record | {"p_sign": float(row["p_sign"]), "clear": bool(row["significant"])})
+    return records
+
+
+def _further_steps(fit: Fit, column: Column, prob: float, target: str) -> list[dict[str, Any]]:
+    """Records of ordered levels' steps beyond those that coefficients are, and of their trend."""
+    records = []
+    for step in steps_of(fit.releases[0].design, column):
+        if list(step.weights.values()) == [1.0]:  # the first, from the reference
+            continue
+        row = described(fit, vector_of(fit, step.weights), prob, target)
+        reference = None if step.versus is None else str(step.versus)
+        record: dict[str, Any] = {"coefficient": step.name, "label": step.label, "reference": reference, "per": 1.0}
+        record |= {part: float(row[key]) for part, key in _PARTS.items()} | ratios(row, fit.ratio_name)
         records.append(record | {"p_sign": float(row["p_sign"]), "clear": bool(row["significant"])})
     return records
 

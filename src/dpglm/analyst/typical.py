@@ -20,11 +20,12 @@ from dpglm.formula import Design, Factor
 from dpglm.looks.questions import Place, thresholds
 from dpglm.privacy import finite_number
 from dpglm.releases import Release
-from dpglm.schema import Column
+from dpglm.schema import Column, Schema
 from dpglm.values import Level
 
 _REACH = 2.0  # scales to each side of a centre
 _STEPS = (1.0, 5.0, 10.0)  # round numbers, and powers of ten of them
+_DAYS = (1.0, 7.0, 30.0, 365.0, 3650.0)  # of dates: a day, a week, a month, a year, ten
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def numeric_places(release: Release) -> list[tuple[Expression, Place]]:
 
 
 def round_step(release: Release, factor: Factor) -> float:
-    """A step that people would name, near the scale of a numeric factor: 1 or 5 times a power of ten.
+    """A step that people would name, near the scale of a numeric factor: 1 or 5 times a power of ten; of dates in days.
 
     The scale is the survey's; of moments, a quarter of the declared range. A logarithm's step is 1, a count's at least.
     """
@@ -117,9 +118,16 @@ def round_step(release: Release, factor: Factor) -> float:
     place = place_of(release, source)
     scale = (source.upper - source.lower) / 4 if place is None else place.scale
     power = 10.0 ** math.floor(math.log10(scale))
-    step = min((each * power for each in _STEPS), key=lambda each: abs(math.log(each / scale)))
+    dates = is_of_dates(source, release.design.schema)
+    among = _DAYS if dates else tuple(each * power for each in _STEPS)
+    step = min(among, key=lambda each: abs(math.log(each / scale)))
     counted = len(source.columns) == 1 and release.design.schema.columns[source.columns[0]].type == "count"
     return max(float(f"{step:.3g}"), 1.0 if counted and source.text == source.columns[0] else 0.0)
+
+
+def is_of_dates(source: Expression, schema: Schema) -> bool:
+    """Whether a factor is a column of dates by itself: its steps are days."""
+    return source.columns == (source.text.strip("`"),) and schema.columns[source.columns[0]].dates
 
 
 def rounded_to(value: float, step: float) -> float:

@@ -45,6 +45,7 @@ class ColumnCheck:
     unknown: tuple[tuple[str, int], ...]
     empty_levels: tuple[str, ...]
     has_fill: bool = True
+    has_levels: bool = True
 
     @property
     def changed(self) -> int:
@@ -116,7 +117,7 @@ class Check:
             lines.append(f"{column.name:<{width}}  {counts}")
             if column.unknown:
                 seen = ", ".join(f"{text!r} ({count})" for text, count in column.unknown)
-                lines.append(f"{'':<{width}}  no such level: {seen}")
+                lines.append(f"{'':<{width}}  {'no such level' if column.has_levels else 'cannot be read'}: {seen}")
             if column.empty_levels:
                 lines.append(f"{'':<{width}}  no rows of level: {', '.join(column.empty_levels)}")
         for name, share in self.shares.items():
@@ -143,7 +144,7 @@ class Check:
             counts = (f"{count:,}" for count in (column.missing, column.unreadable, column.below, column.above))
             seen = ", ".join(f"{text!r} ({count:,})" for text, count in column.unknown)
             rows.append((column.name, *counts, seen, ", ".join(column.empty_levels)))
-        head = ("column", "missing", "unreadable", "below", "above", "no such level", "no rows of level")
+        head = ("column", "missing", "unreadable", "below", "above", "not recognised", "no rows of level")
         caption = f"{self.rows:,} rows, {self.declared}"
         note = "A notebook keeps what it shows: clear this output before the notebook is shared."
         return paragraph_html(WARNING, alarm=True) + table_html(caption, head, rows, [note]) + list_html(looks)
@@ -249,26 +250,26 @@ class _Counter:
             codes = read_codes(array, column)
             usable = codes >= 0
             self.levels.update(codes[usable].tolist())
-            unknown = array.filter(np.logical_and(~usable, array.is_valid().to_numpy(zero_copy_only=False)))
-            if len(self.unknown) < _MOST_DISTINCT:
-                self.unknown.update(_text(value) for value in unknown.to_pylist())
         else:
             values = read_values(array, column)
             usable = np.isfinite(values)
             self.below += int((values < column.lower)[usable].sum())
             self.above += int((values > column.upper)[usable].sum())
+        unknown = array.filter(np.logical_and(~usable, array.is_valid().to_numpy(zero_copy_only=False)))
+        if len(self.unknown) < _MOST_DISTINCT:
+            self.unknown.update(_text(value) for value in unknown.to_pylist())
         self.missing += missing
         self.unreadable += int((~usable).sum()) - missing
         return usable
 
     def result(self) -> ColumnCheck:
         column = self.column
-        own = column.levels[:-1] if column.missing_is_level else column.levels
+        own = column.own_levels
         empty = [str(level) for code, level in enumerate(own) if not self.levels[code]]
         unknown = tuple(self.unknown.most_common(_MOST_EXAMPLES))
         return ColumnCheck(
             column.name, self.missing, self.unreadable, self.below, self.above, unknown, tuple(empty),
-            column.fill is not None,
+            column.fill is not None, column.has_levels,
         )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _OTHER_DELIMITERS = re.compile(r"[;\t|]")
+_SEPARATOR = re.compile(r"[;\t|]")
 _ANY_DELIMITER = re.compile(r"[;\t|:\s]+")  # of a line that is one name, which no table for a regression has
 _SUBSTITUTE = "\x1a"  # not printable, so in no declared level
 _KNOWN = ", ".join(TEXT_SUFFIXES + _PARQUET_SUFFIXES)
@@ -68,6 +69,15 @@ def column_names(path: str | Path) -> list[str]:
     except Exception:
         raise FileError("table", str(file), "is not a Parquet file", "check the file") from None
     return _checked_names(file, names)
+
+
+def wanted_names(path: str | Path) -> list[str]:
+    """The header for a person who will choose from it: one name that seems to be several is an error."""
+    names = column_names(path)
+    if len(names) == 1 and _SEPARATOR.search(names[0]):
+        rule = "has one column, whose name holds semicolons, tabs or bars: they may separate several"
+        raise FileError("table", str(path), rule, "save it with commas; or with tabs, as .tsv")
+    return names
 
 
 @dataclass

@@ -21,8 +21,9 @@ _STEEP, _OCTAVE_MISFIT = (
     1.2,
     0.25,
 )  # of the share of rows within an octave: how fast it rises, and how far it may be off
-_SURELY = 0.95
+_SURELY, _HALF = 0.95, 0.5
 _DROWNED = 0.1  # noise of a share of rows
+_HEAP, _HEAPED, _NARROWER = 0.4, 0.1, 8.0  # share of rows in a heap, chance of one, and how much narrower it is
 _FEW, _BETWEEN = 200, np.array([-0.375, -0.125, 0.125, 0.375])  # hypotheses; where finer ones are, in steps
 _DROPPED = 15.0  # log likelihood behind the best at which a hypothesis is dropped
 # Of the others: distances and shares that are weighed, and the spread of their log distance.
@@ -33,11 +34,14 @@ _IF_NORMAL, _IF_ONE_VALUE = (0.1, 0.4), (0.25, 0.25)
 
 
 class Magnitude:
-    """Hypotheses of the octave in which the median distance of values from zero lies, with their log likelihood."""
+    """The octave in which the median distance of values from zero lies: by halving, or where noise is large by weighing
+    every octave.
+    """
 
     def __init__(self, octaves: range) -> None:
         self.octaves = np.array(octaves, dtype=np.float64)
         self.log = np.zeros(len(self.octaves))
+        self.ends, self.drowned = (octaves.start, octaves.stop), False
 
     def _quantile(self, rank: float) -> float:
         weight = np.exp(self.log - self.log.max())
@@ -46,21 +50,23 @@ class Magnitude:
 
     @property
     def middle(self) -> int:
-        """The octave that the next question is about: half way, by probability."""
-        return round(self._quantile(0.5))
+        """The octave that the next question is about: half way."""
+        return round(self._quantile(0.5)) if self.drowned else sum(self.ends) // 2
 
     @property
     def largest(self) -> float:
         """An octave that values hardly lie beyond."""
-        return self._quantile(_SURELY)
+        return self._quantile(_SURELY) if self.drowned else float(self.ends[1])
 
     @property
     def doubt(self) -> float:
         """How many octaves lower they may lie."""
-        return self._quantile(_SURELY) - self._quantile(1 - _SURELY)
+        return self._quantile(_SURELY) - self._quantile(1 - _SURELY) if self.drowned else 0.0
 
     def learn(self, octave: int, share: float, stddev: float) -> None:
-        """Weigh every hypothesis by the share of rows within an octave's end."""
+        """From the share of rows within an octave's end."""
+        self.drowned = stddev > _DROWNED
+        self.ends = (octave, self.ends[1]) if share < _HALF else (self.ends[0], octave)
         apart = octave - self.octaves
         misfit = _OCTAVE_MISFIT * np.exp(-np.abs(apart) / 2)
         self.log = self.log - (share - _normal_share(_STEEP * apart)) ** 2 / (2 * (stddev**2 + misfit**2))
@@ -110,7 +116,8 @@ class Others:
 
 
 class NormalColumn:
-    """Hypotheses (centre, scale) of a normal column, with their log likelihood.
+    """Hypotheses (centre, scale, heap) of a column, with their log likelihood: normal, but for a share of rows that lie
+    in a narrow heap at the centre, as answers in round numbers do; of most columns none.
 
     Scales are octaves apart, and centres a scale, until few are left; then once more finely.
     """
@@ -124,7 +131,11 @@ class NormalColumn:
             scales.append(np.full(number, width / number))
             weights.append(np.full(number, -halving * math.log(2)))
         self.finest = width / 2**halvings
-        self.centres, self.scales, self.prior = map(np.concatenate, (centres, scales, weights))
+        self.centres, self.scales, self.prior = (
+            np.tile(np.concatenate(each), 2) for each in (centres, scales, weights)
+        )
+        self.heaps = np.repeat([0.0, _HEAP], len(self.prior) // 2)
+        self.prior = self.prior + np.log(np.where(self.heaps > 0, _HEAPED, 1 - _HEAPED))
         self.log, self.stddev, self.refined = self.prior, 0.0, False
         self.answers: list[tuple[float, float | None, float, float]] = []
         self._doubt: float | None = None  # since the last answer
@@ -141,7 +152,7 @@ class NormalColumn:
         scale = math.exp(float(weight @ np.log(self.scales[keep])))
         centre = float(weight @ self.centres[keep])
         candidates = np.concatenate([at, centre + scale * np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])])
-        share = _normal_share((candidates[:, None] - self.centres[keep]) / self.scales[keep])
+        share = self._below(candidates[:, None], keep)
         variance = share**2 @ weight - (share @ weight) ** 2
         return float(candidates[int(np.argmax(variance))])
 
@@ -164,14 +175,18 @@ class NormalColumn:
     def _told(self, point: float, distance: float | None, share: float, stddev: float) -> Floats:
         """By hypothesis, the logarithm of how likely an answer is."""
         if distance is None:
-            expected = _normal_share((point - self.centres) / self.scales)
+            expected = self._below(point)
         else:
-            above, below = ((sign * (point - self.centres) - distance) / self.scales for sign in (-1, 1))
-            expected = _normal_share(above) + _normal_share(below)
+            expected = 1 - self._below(point + distance) + self._below(point - distance)
         return np.asarray(-((share - expected) ** 2) / (2 * (stddev**2 + _MISFIT**2)))
 
+    def _below(self, threshold: float | Floats, which: slice = slice(None)) -> Floats:
+        """By hypothesis, the share of rows up to a threshold."""
+        away, heaps = (threshold - self.centres[which]) / self.scales[which], self.heaps[which]
+        return np.asarray((1 - heaps) * _normal_share(away) + heaps * _normal_share(away * _NARROWER))
+
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        self.centres, self.scales = self.centres[kept], self.scales[kept]
+        self.centres, self.scales, self.heaps = self.centres[kept], self.scales[kept], self.heaps[kept]
         self.prior, self.log = self.prior[kept], self.log[kept]
 
     def _refine(self) -> None:
@@ -179,7 +194,7 @@ class NormalColumn:
         steps, halves = (each.ravel() for each in np.meshgrid(_BETWEEN, _BETWEEN))
         self.centres = (self.centres[:, None] + steps * self.scales[:, None]).ravel()
         self.scales = (self.scales[:, None] * 2.0**halves).ravel()
-        self.prior = np.repeat(self.prior, len(steps))
+        self.prior, self.heaps = np.repeat(self.prior, len(steps)), np.repeat(self.heaps, len(steps))
         self.log, self.refined = self.prior + sum(self._told(*answer) for answer in self.answers), True
         self._keep(self.log >= self.log.max() - _DROPPED)
 
@@ -190,7 +205,12 @@ class NormalColumn:
     def found(self) -> tuple[float, float]:
         """Centre and scale by their posterior means, the scale's of its logarithm."""
         weight = self._weight()
-        return float(weight @ self.centres), math.exp(float(weight @ np.log(self.scales)))
+        return float(weight @ self.centres), math.exp(float(weight @ np.log(self._sizes)))
+
+    @property
+    def _sizes(self) -> Floats:
+        """Standard deviations of the column."""
+        return np.asarray(self.scales * np.sqrt(1 - self.heaps))
 
     @property
     def drowned(self) -> bool:
@@ -208,7 +228,7 @@ class NormalColumn:
         return self._doubt
 
     def _spread(self) -> float:
-        weight, logs = self._weight(), np.log(self.scales)
+        weight, logs = self._weight(), np.log(self._sizes)
         centre, scale = self.found()
         variance = float(weight @ (self.centres - centre) ** 2) / scale**2
         return math.sqrt(max(float(weight @ (logs - math.log(scale)) ** 2), 0.0) + (0.5 * math.log1p(variance)) ** 2)

@@ -26,7 +26,8 @@ from dpglm.protection import Protection
 
 Floats = npt.NDArray[np.float64]
 
-_MAGNITUDES, _MARGIN = 7, 2.0  # questions; room beyond what they find
+# Questions; room beyond what they find; octave below which so many rows are zero.
+_MAGNITUDES, _MARGIN, _NEAR_ZERO = 7, 4.0, -6
 _SEARCHES = 12  # questions for centre and scale
 # Where noise drowns the tails, most of the questions that they would get go on with the search; then it takes what it
 # may of the reserve, as long as the logarithm of a scale is in doubt by so much.
@@ -125,6 +126,7 @@ class Search(NamedTuple):
     cuts: Floats
     hypotheses: NormalColumn
     sharper: float
+    at_zero: bool = False  # more than half of the rows, in a range that is very wide
 
     def ask(self, rows: Rows) -> Generator[Question, Answer, None]:
         """One more question, the one that tells most."""
@@ -211,7 +213,8 @@ def _begun(number: int, subject: Subject, rows: Rows) -> Generator[Question, Ans
         magnitude.learn(octave, float(told.counts[0]) / rows.number, told.stddev / rows.number)
     reach = _MARGIN * max(2.0**magnitude.largest, lower, -upper)  # so that it holds some of the declared range
     halvings = min(_FINER_HALVINGS + round(magnitude.doubt / 2), _FINEST_HALVINGS)
-    return Search(number, cuts, NormalColumn(max(lower, -reach), min(upper, reach), halvings), sharper)
+    hypotheses = NormalColumn(max(lower, -reach), min(upper, reach), halvings)
+    return Search(number, cuts, hypotheses, sharper, magnitude.largest < _NEAR_ZERO)
 
 
 def _place_of_numbers(search: Search, rows: Rows) -> Generator[Question, Answer, tuple[Place, bool]]:
@@ -219,7 +222,7 @@ def _place_of_numbers(search: Search, rows: Rows) -> Generator[Question, Answer,
 
     Also whether one value holds nearly all rows, so that nothing was seen of the others yet.
     """
-    number, cuts, hypotheses, sharper = search
+    number, cuts, hypotheses, sharper, at_zero = search
     centre, scale = hypotheses.found()
     stddev = 1.0
     beyond: list[float] = []
@@ -236,7 +239,7 @@ def _place_of_numbers(search: Search, rows: Rows) -> Generator[Question, Answer,
             break
         if drowned:
             hypotheses.learn_beyond(centre, rung * scale, beyond[-1], stddev)
-    alone = few or (not drowned and beyond[-1] > _VERY_CLEAR * stddev)
+    alone = few or (at_zero if drowned else beyond[-1] > _VERY_CLEAR * stddev)
     full = scale if alone or drowned else _scale_with_tails(scale, beyond, stddev)
     varies = scale > _ONE_VALUE * finest or not alone
     place = Place(short(centre), short(full), (), short(stddev), varies)

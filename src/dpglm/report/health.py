@@ -16,6 +16,7 @@ from dpglm.analyst.cautions import (
     WANTED_ESS,
     most_spread,
     of_agreement,
+    of_bounds,
     of_levels,
     of_missing,
     of_prior,
@@ -164,6 +165,9 @@ def _bounds(fit: Fit) -> Health:
                 if above or (below and source.lower != 0):
                     near.append(expression_title(source, release.design.schema))
     words = "Values outside the declared bounds were clamped to them. "
+    messages = of_bounds(fit)
+    if messages:
+        return Health("Declared bounds", "too tight?", False, words + _told(messages))
     words += (
         f"Usual values of {some(list(dict.fromkeys(near)), 4)} reach one: if real ones go further, ask the custodian."
         if near

@@ -28,7 +28,8 @@ from dpglm.errors import DpglmError, InputError, SurveyError
 from dpglm.studio import walk as steps
 from dpglm.studio.commands import commands
 from dpglm.studio.guard import LARGEST_FORM
-from dpglm.studio.walk import FAMILY_OF, STEPS, Form, Walk
+from dpglm.studio.surveys import chosen_survey, usable_surveys
+from dpglm.studio.walk import FAMILY_OF, LINKS, STEPS, Form, Walk
 
 TITLES = {
     "columns": "Columns", "details": "Bounds and levels", "schema": "Schema", "question": "Question",
@@ -174,9 +175,10 @@ class Studio:
         assert design is not None
         rows = design.schema.dataset.planned
         wanted = sorted({*_PLANNED, epsilon})
+        earlier = chosen_survey(self.walk.ledger, design, self.walk.survey)
         self._plan = plan(
-            design.formula, schema=design.schema, family=self.walk.family, epsilon=wanted, delta=delta, rows=rows,
-            where=self.walk.where or None, weights=self.walk.weights or None,
+            design.formula, schema=design.schema, family=self.walk.family, link=self.walk.link or None, survey=earlier,
+            epsilon=wanted, delta=delta, rows=rows, where=self.walk.where or None, weights=self.walk.weights or None,
         )  # fmt: skip
         return "budget"
 
@@ -200,6 +202,7 @@ class Studio:
         assert walk.design is not None
         assert walk.schema is not None
         epsilon, delta = walk.budget
+        earlier = chosen_survey(walk.ledger, walk.design, walk.survey)
         if not walk.ledger.exists():
             Ledger.create(walk.ledger, walk.schema.dataset, epsilon=walk.cap[0], delta=walk.cap[1])
             self.walk = replace(walk, opened_ledger=True)
@@ -209,6 +212,7 @@ class Studio:
                 self._made = dpglm.release(
                     walk.table, walk.design.formula, schema=walk.schema, family=walk.family, epsilon=epsilon,
                     delta=delta, ledger=walk.ledger, where=walk.where or None, weights=walk.weights or None,
+                    link=walk.link or None, survey=earlier,
                 )  # fmt: skip
         except SurveyError as error:  # the survey is spent, kept in the ledger, and worth looking at
             self._made, self._stopped = error.release, str(error)
@@ -230,6 +234,8 @@ class Studio:
             formula="",
             where="",
             weights="",
+            link="",
+            survey="",
             output="",
             design=None,
             reached=STEPS.index("question"),
@@ -247,9 +253,15 @@ class Studio:
         return self._templates.get_template(f"{step}.html").render(
             walk=walk, step=step, steps=STEPS, titles=TITLES, is_open=self._is_open, problem=problem,
             prefix=self._prefix, token=self._form_token, ticket=self._ticket, commands=commands(walk),
-            families=FAMILY_OF, check=self._check, check_warning=WARNING, plan=self._plan, made=self._made,
+            families=FAMILY_OF, links=LINKS, surveys=self._surveys(step), check=self._check, check_warning=WARNING,
+            plan=self._plan, made=self._made,
             stopped=self._stopped, account=self._account(step), schema_text=schema_text,
         )  # fmt: skip
+
+    def _surveys(self, step: str) -> tuple[Any, ...]:
+        """Earlier releases whose survey can be used again, where a page asks or says so."""
+        walk = self.walk
+        return usable_surveys(walk.ledger, walk.design) if step in ("budget", "review") and walk.design else ()
 
     def _account(self, step: str) -> Any:
         """What the ledger says, where a page asks; None where there is none yet."""

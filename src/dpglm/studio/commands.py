@@ -18,17 +18,22 @@ def commands(walk: Walk) -> list[str]:
     if walk.design is None:
         return lines
     regression = ["--formula", walk.design.formula, "--family", walk.family]
+    regression += ["--link", walk.link] if walk.link else []
+    regression += ["--where", walk.where] if walk.where else []
+    regression += ["--weights", walk.weights] if walk.weights else []
+    if walk.survey:
+        export = ["--release-id", walk.survey, "--output", str(walk.survey_file)]
+        lines.append(_line(["dpglm", "ledger", "export", str(walk.ledger), *export]))
+        regression += ["--survey", str(walk.survey_file)]
     lines.append(_line(["dpglm", "plan", *schema, *regression, "--epsilon", walk.epsilon, "--delta", walk.delta]))
     if walk.reached < STEPS.index("review"):
         return lines
-    if walk.opened_ledger or not walk.ledger.exists():
+    if (walk.opened_ledger or not walk.ledger.exists()) and not walk.survey:
         cap = ["--epsilon", walk.cap_epsilon, "--delta", walk.cap_delta]
         lines.append(_line(["dpglm", "ledger", "init", str(walk.ledger), *schema, *cap]))
     budget = ["--epsilon", walk.epsilon, "--delta", walk.delta]
     files = ["--ledger", str(walk.ledger), "--output", str(walk.release_file)]
-    where = ["--where", walk.where] if walk.where else []
-    where += ["--weights", walk.weights] if walk.weights else []
-    lines.append(_line(["dpglm", "release", walk.table, *schema, *regression, *where, *budget, *files]))
+    lines.append(_line(["dpglm", "release", walk.table, *schema, *regression, *budget, *files]))
     lines.append(_line(["dpglm", "statement", str(walk.ledger), "--output", str(walk.statement_file)]))
     return lines
 

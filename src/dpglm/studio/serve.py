@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from dpglm.custodian.files import column_names
+from dpglm.custodian.files import wanted_names
 from dpglm.errors import FileError, InputError
 from dpglm.schema import Schema
 from dpglm.studio.walk import STEPS, Walk
@@ -27,7 +27,7 @@ def first_walk(table: str, folder: Path, schema: Path | None, ledger: Path | Non
     """Where a walk begins: at the header; with a schema of before, at its columns' question."""
     if not folder.is_dir():
         raise FileError("folder", str(folder), "is not a folder", "create it first")
-    names = column_names(table)
+    names = wanted_names(table)
     stem = Path(table).resolve().name.split(".")[0]
     book = folder / f"{stem}.ledger" if ledger is None else ledger
     walk = Walk(table, folder, book, tuple(names), dataset=stem)

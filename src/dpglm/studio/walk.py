@@ -17,9 +17,11 @@ from dpglm.formula import Design, build_design
 from dpglm.privacy import check_epsilon_delta
 from dpglm.protection import ADDED_OR_REMOVED
 from dpglm.schema import COLUMN_TYPES, Schema
+from dpglm.studio.surveys import chosen_survey
 from dpglm.values import days
 
 FAMILY_OF = {"binary": "logistic", "count": "poisson", "numeric": "linear"}
+LINKS = {"probit": "probit", "cloglog": "complementary log-log: hazards, where a row is a person in a period"}
 STEPS = ("columns", "details", "schema", "question", "budget", "review", "done")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -76,6 +78,8 @@ class Walk:
     formula: str = ""
     where: str = ""
     weights: str = ""
+    link: str = ""
+    survey: str = ""  # the id of an earlier release, whose survey is used again
     epsilon: str = "1"
     delta: str = "1e-6"
     cap_epsilon: str = "3"
@@ -92,6 +96,11 @@ class Walk:
     @property
     def release_file(self) -> Path:
         return self.folder / f"{self.output}.release.json"
+
+    @property
+    def survey_file(self) -> Path:
+        """Where the commands would put the earlier release."""
+        return self.folder / f"{self.output}.survey.json"
 
     @property
     def statement_file(self) -> Path:
@@ -175,7 +184,9 @@ def ask(walk: Walk, form: Form) -> Walk:
     if kind not in FAMILY_OF:
         raise InputError("outcome", outcome, f"is {kind}: it has no family", "choose one with two levels, or a number")
     formula = walk.formula or formula_of(walk.outcome, walk.predictors)
-    design = build_design(formula, walk.schema, FAMILY_OF[kind], where=walk.where or None, weights=walk.weights or None)
+    design = build_design(
+        formula, walk.schema, FAMILY_OF[kind], walk.link or None, walk.where or None, walk.weights or None
+    )
     name = walk.output or (outcome if _FILE_NAME.fullmatch(outcome) else "regression")
     return replace(walk, outcome=outcome, design=design, output=name, reached=to_step(walk, "budget"))
 
@@ -205,6 +216,8 @@ def set_budget(walk: Walk, form: Form) -> Walk:
     for file in (walk.release_file, walk.statement_file, walk.statement_file.with_suffix(".json")):
         if file.exists():
             raise FileError("output", str(file), "exists already", "choose another name")
+    assert walk.design is not None
+    chosen_survey(walk.ledger, walk.design, walk.survey)
     return replace(walk, reached=to_step(walk, "review"))
 
 
@@ -236,14 +249,16 @@ def _question(walk: Walk, form: Form) -> Walk:
     chosen = tuple(name for name in form.get("predictor", ()) if walk.schema and name in walk.schema.columns)
     return replace(
         walk, outcome=one(form, "outcome"), predictors=chosen, formula=one(form, "formula"),
-        where=one(form, "where"), weights=one(form, "weights"), design=None,
+        where=one(form, "where"), weights=one(form, "weights"), link=one(form, "link"), survey="", design=None,
         reached=min(walk.reached, STEPS.index("question")),
     )  # fmt: skip
 
 
 def _budget(walk: Walk, form: Form) -> Walk:
     typed: dict[str, Any] = {
-        key: one(form, key) for key in ("epsilon", "delta", "cap_epsilon", "cap_delta", "output") if key in form
+        key: one(form, key)
+        for key in ("epsilon", "delta", "cap_epsilon", "cap_delta", "output", "survey")
+        if key in form
     }
     return replace(walk, **typed, reached=min(walk.reached, STEPS.index("budget")))
 
