@@ -79,8 +79,9 @@ def spark(facts: dict[str, Any]) -> list[str]:
         """),
         *table(["release", "rows", "seconds", "what happened", "same integers"], rows),
         paragraph("""
-            Both had the same two cores, with much other work on them, and Spark hands every row from Java to Python. It
-            pays where the rows already are on many machines.
+            All had the same two cores, with much other work on them that came and went, so that seconds say little: a
+            killed executor does not make a release faster. Spark hands every row from Java to Python. It pays where the
+            rows already are on many machines.
         """),
     ]
 
@@ -90,9 +91,9 @@ def speculation(facts: dict[str, Any]) -> list[str]:
         paragraph(f"""
             *Speculative tasks.* Spark starts a second attempt at a slow task on another host only, so this was measured
             with two workers that have addresses of their own. The first attempt at one of {facts["partitions"]} tasks
-            over {facts["rows"]:,} rows hung after its first batch in the first pass, where there were
-            {facts["attempts"]} attempts, of which Spark took {facts["partitions"]}. Same integers:
-            {said(facts["same_integers"])}.
+            over {facts["rows"]:,} rows hung in the first pass, after its first batch; in the seven passes
+            {facts["attempts"] - facts["partitions"]} of the tasks had a second attempt, and each counted once. Same
+            integers: {said(facts["same_integers"])}.
         """)
     ]
 
@@ -120,7 +121,7 @@ def disturbed(others: float) -> str:
         return ""
     return (
         f"Other work kept both cores busy meanwhile (load average {others}), so these seconds say little;"
-        " [Speed of a release](speed.md) was measured on free cores."
+        " [Speed of looks](looks_speed.md) has others."
     )
 
 

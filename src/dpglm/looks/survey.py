@@ -36,6 +36,7 @@ _UNREADABLE, _FEW_COUNT = (
     0.05,
 )  # shares of cells with a value, and of rows that count, below which they are too few
 _MOST_MISSING = 0.99  # share of a column's cells
+_SCALES = 1e-149, 1e149  # that files hold, a little inside: of columns whose bounds are as far apart, or as near
 
 Asking = Generator[Question, Answer, "Survey"]
 
@@ -199,6 +200,8 @@ def surveying(design: Design) -> Asking:
     found = yield from places.places_of(everything, is_count, design.schema.dataset.protection, rows)
     if design.schema.dataset.unit_order is not None and not everything[0].is_numeric:
         found[0] = _of_rows(found[0], mean_rows)
+    smallest, largest = _SCALES
+    found = [replace(place, scale=min(max(place.scale, smallest), largest)) for place in found]
     problems = _problems(design, everything, found, missing, answer.stddev, complete, rows, total)
     if light:
         problems = (*problems, f"{design.weights}: nearly all weights are small beside its upper bound")
