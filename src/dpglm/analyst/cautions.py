@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from dpglm.analyst.clamped import Heap, heaps
 from dpglm.analyst.priors import NormalPrior
+from dpglm.expressions import Expression
+from dpglm.formats import plain_number
 from dpglm.schema import Column
 from dpglm.values import date_of
 
@@ -29,6 +31,8 @@ LEAST_CHANCE = 1e-3  # of a look's score, by what the looks before it predicted
 # because looks then stand far from the estimate.
 _STRONG, _STRONG_FROM_AFAR, _FAR = 4.0, 2.5, 1.5
 _DECIDING = 3.5  # log-odds between two levels beyond which rows of one of them are all but decided
+_TOGETHER = 0.9  # correlation of a number with a function of it
+_NORMAL = np.array([-2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 _RARE_EVENTS = 0.05  # a row
 _HARDLY_ANY = 0.5  # standard deviation of the logarithm of a share or a mean count: there may be no events at all
 _RARE, _CLEARLY = 2.0, 3.0  # standard deviations of a share
@@ -91,7 +95,7 @@ def _sampler_warnings(fit: Fit) -> list[str]:
 
 def _look_warnings(fit: Fit) -> list[str]:
     """Of looks, by subject."""
-    subjects = (of_agreement, of_strength, of_events, of_survey, of_levels, of_missing, of_bounds)
+    subjects = (of_agreement, of_strength, of_powers, of_events, of_survey, of_levels, of_missing, of_bounds)
     return [message for subject in subjects for message in subject(fit)]
 
 
@@ -120,6 +124,31 @@ def of_strength(fit: Fit) -> list[str]:
             " and effects this strong may be larger than their intervals say"
         )
     return messages + _deciding_warnings(fit)
+
+
+def of_powers(fit: Fit) -> list[str]:
+    """A number and a function of it that rise together, as a power does of a number far from zero: by the survey."""
+    messages = []
+    for release in fit.releases:
+        record = release.survey_record
+        assert record is not None
+        sources = [each.factors[0].source for each in release.design.columns if len(each.factors) == 1]
+        numbers = [each for each in sources if isinstance(each, Expression)]
+        for number in (each for each in numbers if each.is_column):
+            place = record.survey.place_of(number)
+            values = np.clip(place.centre + place.scale * _NORMAL, number.lower, number.upper)
+            for other in numbers:
+                if other is number or other.columns != number.columns:
+                    continue
+                both = np.corrcoef(values, other.evaluate({number.columns[0]: values}))
+                together = abs(float(both[0, 1])) if np.isfinite(both).all() else 1.0
+                if together > _TOGETHER:
+                    messages.append(
+                        f"{number.text} and {other.text} rise together (correlation {together:.2f}): intervals of such"
+                        f" pairs may be too narrow; ask for a release with {number.text} counted from about"
+                        f" {plain_number(place.centre)} inside the function"
+                    )
+    return messages
 
 
 def of_events(fit: Fit) -> list[str]:
