@@ -183,7 +183,10 @@ class NormalColumn:
     def _below(self, threshold: float | Floats, which: slice = slice(None)) -> Floats:
         """By hypothesis, the share of rows up to a threshold."""
         away, heaps = (threshold - self.centres[which]) / self.scales[which], self.heaps[which]
-        return np.asarray((1 - heaps) * _normal_share(away) + heaps * _normal_share(away * _NARROWER))
+        below, first = _normal_share(away), int(np.searchsorted(heaps, _HEAP))  # heaps are last, whatever is dropped
+        narrow = _normal_share(away[..., first:] * _NARROWER)
+        below[..., first:] += _HEAP * (narrow - below[..., first:])
+        return below
 
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
         self.centres, self.scales, self.heaps = self.centres[kept], self.scales[kept], self.heaps[kept]

@@ -32,7 +32,8 @@ _SEARCHES = 12  # questions for centre and scale
 # Where noise drowns the tails, most of the questions that they would get go on with the search; then it takes what it
 # may of the reserve, as long as the logarithm of a scale is in doubt by so much.
 _SEARCHES_IF_DROWNED, _DOUBTFUL = 17, 0.3
-_FINER_HALVINGS, _FINEST_HALVINGS = 16, 17  # of a range that is very wide
+_HOPELESS = 0.5  # noise of a share of rows in which no number of questions that there is would find a column
+_FINER_HALVINGS, _FINEST_HALVINGS = 15, 16  # of a range that is very wide
 _RUNGS = (1.25, 2.0, 3.0, 5.0, 8.0, 32.0, 128.0, 1024.0)  # distances from the centre, in scales
 _FAR = 8.0  # from there on a rung must be seen more clearly: its weight is its distance squared
 _QUITE_CLEAR, _VERY_CLEAR = 3.0, 3.5  # standard deviations
@@ -140,6 +141,11 @@ class Search(NamedTuple):
         """Whether the scale is hardly known, because the noise is large or the range very wide."""
         return self.hypotheses.doubt > _DOUBTFUL
 
+    @property
+    def may_end(self) -> bool:
+        """Whether more questions would lead anywhere."""
+        return self.hypotheses.stddev < _HOPELESS
+
 
 def _units_of_a_number(number: int) -> float:
     """Of one question for centre, scale or tails; the outcome's are sharper."""
@@ -184,7 +190,8 @@ def _searched_on(searches: Sequence[Search], rows: Rows, most: float) -> Generat
     """More questions, to whichever column is most in doubt, until none is or so many units are spent: how many were."""
     spent = 0.0
     while True:
-        doubtful = [search for search in searches if spent + search.sharper**2 <= most and search.is_doubtful]
+        able = [search for search in searches if search.may_end and spent + search.sharper**2 <= most]
+        doubtful = [search for search in able if search.is_doubtful]
         if not doubtful:
             return spent
         search = max(doubtful, key=lambda search: search.hypotheses.doubt)
